@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adapters/adapter.h - foreign protocols behind tables of functions.
+ * An engine adapter turns one kind of engine's health, model list and load into facts.  A probe asks over the loop's HTTP
+ * client and answers exactly once, later; what was not learnt stays unknown, never 0.
+ */
+#ifndef WP_ADAPTERS_ADAPTER_H
+#define WP_ADAPTERS_ADAPTER_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "net/client.h"
+
+enum { WP_ENGINE_MODELS_MAX = 256 };
+
+struct wp_engine_model {
+    char *name, *parent; /* parent: an adapter's base model, else NULL */
+    uint32_t max_len;    /* 0: not said */
+};
+
+struct wp_engine_facts {
+    bool up; /* it answers as an engine that serves */
+    bool loading, sleeping;
+    int rc;              /* why not up: a code, or an HTTP status when positive */
+    struct wp_engine_model *model;
+    size_t n_models;
+    bool models_known;
+    uint32_t block_size;  /* 0: unknown */
+    uint64_t kv_tokens;   /* KV capacity of one rank in tokens; 0: unknown */
+    double running, waiting, kv_usage; /* negative: unknown */
+    bool metrics_known;   /* the metrics page was there and had a name we know */
+    const char *missing;  /* what was looked for in it and not found; NULL: nothing missing.  Static */
+    char version[32];
+};
+void wp_engine_facts_fini(struct wp_engine_facts *f);
+
+struct wp_engine_target {
+    struct wp_str host;
+    uint16_t port;
+    bool tls;
+    struct wp_str base;      /* path prefix, "" or "/base" */
+    struct wp_str health;    /* path; absent: the engine kind's own */
+    struct wp_str bearer;    /* the worker's API key; absent: none */
+    uint64_t timeout_us;     /* of the whole probe */
+};
+
+enum { WP_PROBE_HEALTH = 1, WP_PROBE_MODELS = 2, WP_PROBE_LOAD = 4 }; /* what to ask */
+
+struct wp_probe;
+/* facts are the callback's only during the call, unless it takes model (and sets it to NULL, n_models 0). */
+typedef void (*wp_probe_fn)(void *arg, struct wp_engine_facts *facts);
+
+struct wp_engine_ops {
+    const char *name; /* as a workers: entry spells it: vllm, openai */
+    const char *summary;
+    /* NULL when out of memory.  Answers exactly once, later than this call. */
+    struct wp_probe *(*probe)(struct wp_client *c, const struct wp_engine_target *t, unsigned what, wp_probe_fn fn, void *arg);
+};
+void wp_probe_cancel(struct wp_probe *p); /* no answer comes */
+
+extern const struct wp_engine_ops *const wp_engines[]; /* ends with NULL */
+/* "auto" finds out: vllm when /metrics speaks vllm:, else openai. */
+const struct wp_engine_ops *wp_engine_find(const char *name);
+
+/* adapters/engines/prom.h reads Prometheus pages. */
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic long live;
+static _Thread_local long fail_in = -1; /* allocations of this thread until one fails; negative: never */
+static _Thread_local bool failed;
+
+static bool fails_now(void)
+{
+    if (fail_in < 0)
+        return false;
+    if (fail_in-- > 0)
+        return false;
+    failed = true;
+    return true;
+}
+
+static void *counted(void *p)
+{
+    if (p)
+        atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    return p;
+}
+
+void *wp_malloc(size_t size)
+{
+    return fails_now() ? NULL : counted(malloc(size ? size : 1));
+}
+
+void *wp_calloc(size_t n, size_t size)
+{
+    return fails_now() ? NULL : counted(calloc(n ? n : 1, size ? size : 1));
+}
+
+void *wp_realloc(void *p, size_t size)
+{
+    void *q;
+
+    if (fails_now())
+        return NULL;
+    q = realloc(p, size ? size : 1);
+    return p ? q : counted(q);
+}
+
+char *wp_strndup(const char *s, size_t n)
+{
+    char *p = wp_malloc(n + 1);
+
+    if (!p)
+        return NULL;
+    if (n)
+        memcpy(p, s, n);
+    p[n] = 0;
+    return p;
+}
+
+char *wp_strdup(const char *s)
+{
+    return wp_strndup(s, strlen(s));
+}
+
+void *wp_memdup(const void *p, size_t n)
+{
+    void *q = wp_malloc(n);
+
+    if (q && n)
+        memcpy(q, p, n);
+    return q;
+}
+
+void wp_free(void *p)
+{
+    if (!p)
+        return;
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    free(p);
+}
+
+void wp_mem_fail_after(long n)
+{
+    fail_in = n;
+    failed = false;
+}
+
+bool wp_mem_failed(void)
+{
+    return failed;
+}
+
+long wp_mem_live(void)
+{
+    return atomic_load_explicit(&live, memory_order_relaxed);
+}
+
+struct wp_arena_chunk {
+    struct wp_arena_chunk *next;
+    size_t used, size; /* of data, in bytes */
+    _Alignas(16) char data[];
+};
+
+void *wp_arena_alloc(struct wp_arena *a, size_t size)
+{
+    struct wp_arena_chunk *c = a->chunks;
+    size_t room = 4096 - sizeof *c;
+    void *p;
+
+    if (size > SIZE_MAX - 4096)
+        return NULL;
+    size = (size + 15) & ~(size_t)15;
+    if (!c || c->size - c->used < size) {
+        if (size > room)
+            room = size;
+        c = wp_malloc(sizeof *c + room);
+        if (!c)
+            return NULL;
+        c->next = a->chunks;
+        c->used = 0;
+        c->size = room;
+        a->chunks = c;
+        a->bytes += sizeof *c + room;
+    }
+    p = c->data + c->used;
+    c->used += size;
+    return p;
+}
+
+char *wp_arena_strndup(struct wp_arena *a, const char *s, size_t n)
+{
+    char *p = wp_arena_alloc(a, n + 1);
+
+    if (!p)
+        return NULL;
+    if (n)
+        memcpy(p, s, n);
+    p[n] = 0;
+    return p;
+}
+
+void wp_arena_fini(struct wp_arena *a)
+{
+    while (a->chunks) {
+        struct wp_arena_chunk *next = a->chunks->next;
+
+        wp_free(a->chunks);
+        a->chunks = next;
+    }
+    a->bytes = 0;
+}
+
+struct wp_blob *wp_blob_adopt(char *p, size_t n)
+{
+    struct wp_blob *b = wp_malloc(sizeof *b);
+
+    if (!b) {
+        wp_free(p);
+        return NULL;
+    }
+    atomic_init(&b->refs, 1);
+    b->n = n;
+    b->p = p;
+    return b;
+}
+
+struct wp_blob *wp_blob_copy(const void *p, size_t n)
+{
+    char *q = wp_memdup(p, n);
+
+    return q ? wp_blob_adopt(q, n) : NULL;
+}
+
+struct wp_blob *wp_blob_ref(struct wp_blob *b)
+{
+    atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+    return b;
+}
+
+void wp_blob_unref(struct wp_blob *b)
+{
+    if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    wp_free(b->p);
+    wp_free(b);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index/index.h - which holders hold which prefix blocks, in which tier.
+ *
+ * A *space* is (model, block size, hash domain, kind): hashes of different spaces never meet.  A *holder* is a small
+ * number: one worker rank, one node, or one pool that many nodes reach.  A worker rank may have a node: what the node
+ * holds counts as held by the rank.  A *location* is {holder, tier}; one block's entry holds all its locations.
+ *
+ * KV events name blocks by *engine hashes*, opaque and per publisher; stores bring the tokens' local hashes as well.
+ * Copies are counted per (holder, group, engine hash, tier): a store adds one, a removal takes one off, never below 0;
+ * held while above 0.  Only the first and the last copy change what overlap() sees.
+ * A store whose parent is unknown floats: it is kept, bounded, and joins the tree when graft() learns its place.
+ *
+ * Exact: equal to the oracle of tests/lib/oracle.h after any sequence of calls.  It may under-claim for a moment, never over-claim.
+ * Threads: one at a time calls what changes it; any number may call overlap() meanwhile, and never wait.  (This first implementation guards
+ * itself with a read-write lock; the interface does not show it.)
+ */
+#ifndef WP_INDEX_INDEX_H
+#define WP_INDEX_INDEX_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+struct wp_index;
+
+enum { WP_TIER_MAX = 8 }; /* 0 is the fastest: gpu cpu disk remote, then what the configuration describes */
+enum { WP_TIER_GPU, WP_TIER_CPU, WP_TIER_DISK, WP_TIER_REMOTE };
+enum { WP_NO_HOLDER = 0xFFFFFFFF };
+enum wp_holder_kind { WP_HOLDER_RANK, WP_HOLDER_NODE, WP_HOLDER_POOL };
+enum wp_space_kind { WP_SPACE_TOKENS, WP_SPACE_BYTES, WP_SPACE_BIGRAM };
+
+struct wp_index_conf {
+    uint64_t cap_bytes;      /* entries are evicted tail first, fairly between holders, above this; 0: no cap */
+    uint32_t floating_max;   /* floating blocks kept per holder; 0: 65536 */
+    uint64_t secret;         /* mixed into bucket choice */
+};
+
+int wp_index_create(struct wp_index **out, const struct wp_index_conf *conf, struct wp_err *err);
+void wp_index_destroy(struct wp_index *ix);
+
+/* The space's number, made when new.  Strings are copied.  Errors: WP_ENOMEM, WP_ETOOBIG (65,535 spaces). */
+int wp_index_space(struct wp_index *ix, struct wp_str model, uint32_t block_size, struct wp_str domain,
+                   enum wp_space_kind kind, uint32_t *space, struct wp_err *err);
+
+/*
+ * A new holder.  Numbers are small and are given again after a drop, with a new incarnation: what the old one held is never the new one's.
+ * node: the holder of its node, or WP_NO_HOLDER.  Errors: WP_ENOMEM.
+ */
+int wp_index_holder(struct wp_index *ix, enum wp_holder_kind kind, uint32_t node, uint32_t *holder, struct wp_err *err);
+void wp_index_drop(struct wp_index *ix, uint32_t holder);  /* gone at once; its number is free */
+void wp_index_clear(struct wp_index *ix, uint32_t holder); /* all it holds is gone at once; it stays */
+void wp_index_doubt(struct wp_index *ix, uint32_t holder); /* all it holds counts as doubtful until stored again */
+size_t wp_index_holders(const struct wp_index *ix);        /* one more than the highest number in use */
+
+enum wp_kv_kind { WP_KV_STORED, WP_KV_REMOVED, WP_KV_CLEARED };
+
+struct wp_kv_event {
+    enum wp_kv_kind kind;
+    uint32_t holder, space;
+    uint16_t group;
+    bool main_group; /* of a store; others are counted and ignored for now */
+    uint8_t tier;    /* below WP_TIER_MAX */
+    bool has_parent; /* false: the first block of a prompt.  0 is a hash like any other */
+    uint64_t parent;
+    size_t n;
+    const uint64_t *engine; /* n engine hashes, first block first */
+    const uint64_t *local;  /* n local hashes; NULL in a store: a tier of blocks that are known already */
+};
+
+struct wp_kv_result {
+    size_t applied;  /* memberships that changed or were counted */
+    size_t unknown;  /* removals and tier-only stores of hashes that are not known */
+    size_t floating; /* blocks that now float */
+    size_t ignored;  /* not of a main group */
+    size_t refused;  /* over a cap, or out of memory */
+};
+
+/* Applies one event, whole.  Never fails beyond what the result counts. */
+void wp_index_apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res);
+
+/*
+ * The router dispatched the prompt local[n] to holder: floating chains of that holder whose local hashes line up with
+ * blocks k.. of the prompt are hung there, and the prompt's blocks before them count as held too (same tier, doubtful).  Returns
+ * how many blocks stopped floating.
+ */
+size_t wp_index_graft(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[], size_t n);
+
+/* The answer of a look-up: rows of holders that have the same answer, longest first; holders in no row have 0. */
+struct wp_overlap_row {
+    uint32_t blocks;              /* leading blocks that the holder can use, any interleaving of tiers */
+    uint32_t tier[WP_TIER_MAX];   /* how many of them lie where: each counted once, in its fastest tier */
+    uint32_t doubtful;            /* how many of them are in doubt */
+    uint64_t *set;                /* bit h: holder h */
+};
+struct wp_overlap {
+    size_t n;         /* rows in use */
+    size_t words;     /* 64-bit words of a set */
+    size_t cap;       /* rows there is room for */
+    struct wp_overlap_row *row;
+    uint64_t *bits; /* the sets' memory */
+};
+/* Room for the answers of an index with up to that many holders.  Errors: WP_ENOMEM. */
+int wp_overlap_init(struct wp_overlap *o, size_t holders);
+void wp_overlap_fini(struct wp_overlap *o);
+const struct wp_overlap_row *wp_overlap_of(const struct wp_overlap *o, uint32_t holder); /* NULL: nothing */
+
+/*
+ * Leading blocks of the prompt local[n] that each holder has.  Never fails, blocks or allocates.  Holders beyond o's room are left out.
+ * Returns the largest row's blocks.  Cost: the walk ends at the first block that nobody holds.
+ * Source: longest prefix match (RadixAttention, arXiv:2312.07104) over hash chains.
+ */
+size_t wp_index_overlap(const struct wp_index *ix, uint32_t space, const uint64_t local[], size_t n,
+                        struct wp_overlap *o);
+
+struct wp_index_stats {
+    uint64_t blocks, locations, floating, doubtful, bytes, cap_bytes, evicted;
+};
+void wp_index_stats(const struct wp_index *ix, struct wp_index_stats *s);
+void wp_index_holder_stats(const struct wp_index *ix, uint32_t holder, uint64_t tier_blocks[WP_TIER_MAX], uint64_t *doubtful);
+
+/* For tests: walks everything and says what does not agree.  True when all does. */
+bool wp_index_verify(const struct wp_index *ix, struct wp_err *err);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net/stream.h - one byte stream on a loop: TCP now, TLS in the same place later.
+ * Reads arrive in the loop's shared buffer and must be used or copied inside on_read.  Writes go out at once as far
+ * as the kernel takes them; the rest waits in the stream, referenced when it is a blob, copied when not, and
+ * `queued` tells how much that is: who produces more stops above its own mark until on_drain.
+ * Close protocol: wp_stream_close() may be called at any time, once or often, also inside a callback; pending
+ * writes are dropped; on_closed is the last callback, always later than the call, and then the memory is the owner's.
+ * After wp_stream_close() no other callback comes.
+ */
+#ifndef WP_NET_STREAM_H
+#define WP_NET_STREAM_H
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/loop.h"
+
+struct wp_stream;
+
+struct wp_stream_ops {
+    void (*on_read)(struct wp_stream *s, const char *p, size_t n);
+    void (*on_eof)(struct wp_stream *s);            /* the peer sent FIN; writing may go on */
+    void (*on_error)(struct wp_stream *s, int rc);  /* reset, write error; the owner closes */
+    void (*on_drain)(struct wp_stream *s);          /* queued fell to 0 after it was above */
+    void (*on_connect)(struct wp_stream *s, int rc); /* client side; may be NULL */
+    void (*on_closed)(struct wp_stream *s);
+};
+
+struct wp_stream {
+    struct wp_loop *loop;
+    const struct wp_stream_ops *ops;
+    uv_tcp_t tcp;
+    uv_connect_t connect;
+    size_t queued;      /* bytes handed over that the kernel has not taken */
+    unsigned writes;    /* uv_write requests under way */
+    bool reading, closing, eof, connected;
+};
+
+/* A TCP stream that is neither connected nor accepted.  Errors: libuv's.  After success only close frees it. */
+int wp_stream_init(struct wp_stream *s, struct wp_loop *l, const struct wp_stream_ops *ops);
+int wp_stream_connect(struct wp_stream *s, const struct sockaddr *addr); /* answers on_connect */
+int wp_stream_accept(struct wp_stream *s, uv_stream_t *listener);        /* TCP_NODELAY set on both sides */
+
+/* Starts or stops reading (back-pressure).  A stopped stream notices no FIN: see wp_stream_peer(). */
+int wp_stream_read_start(struct wp_stream *s);
+void wp_stream_read_stop(struct wp_stream *s);
+
+/*
+ * Writes piece[0..n).  What the kernel does not take is copied, but for the piece with index `held` (or -1), whose
+ * bytes lie inside blob: the stream takes a reference instead.  Errors: WP_ENOMEM, libuv's: the stream is broken,
+ * the owner closes it (on_error is not called for a code that was returned here).
+ */
+int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, int held, struct wp_blob *blob);
+
+int wp_stream_shutdown(struct wp_stream *s); /* FIN after what is queued */
+void wp_stream_close(struct wp_stream *s);
+void wp_stream_reset(struct wp_stream *s); /* close with RST: the peer must not take it for an end */
+
+/* What TCP_INFO says of the other side: also when reading is stopped. */
+enum wp_peer { WP_PEER_OPEN, WP_PEER_HALF_CLOSED, WP_PEER_GONE };
+enum wp_peer wp_stream_peer(const struct wp_stream *s);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * router/config.h - everything that can be set, as plain data.
+ * Read from the file and the flags by the rows in config.c, checked whole, then constant; a reload builds a new one and swaps.
+ * Owner: wp_config_destroy().  Strings are never NULL unless said; times are microseconds, sizes bytes.
+ */
+#ifndef WP_ROUTER_CONFIG_H
+#define WP_ROUTER_CONFIG_H
+
+#include "base/conf.h"
+#include "base/log.h"
+#include "policies/policy.h"
+
+enum wp_reveal { WP_REVEAL_AUTO, WP_REVEAL_ALL, WP_REVEAL_ID, WP_REVEAL_NONE }; /* auto: all on loopback, else id */
+enum wp_role { WP_ROLE_BOTH, WP_ROLE_PREFILL, WP_ROLE_DECODE };
+
+struct wp_config_model {
+    char *name;
+    char **aliases; /* ends with NULL; never NULL itself */
+    char *tokenizer; /* kind: "bytes" (later: bpe, engine) */
+    char *profile;   /* of the engine that serves it; "" = default */
+    double speed;    /* of that engine against the profile */
+    uint64_t kv_bytes_per_token; /* 0: the profile's */
+};
+
+struct wp_config_worker {
+    char *id;  /* "" in the file: made from the URL: host:port */
+    char *url; /* http://host:port */
+    char *engine; /* auto, vllm, openai */
+    char *node;
+    char **models; /* empty: asked of the engine */
+    uint32_t max_model_len; /* 0: asked of the engine */
+    uint32_t block_size;    /* 0: asked of the engine, else 16 */
+    uint64_t kv_tokens;     /* capacity for history; 0: asked of the engine, else the profile's */
+    char *api_key;          /* from api_key_file; "" none.  Secret */
+    char **tags;            /* k=v, ends with NULL */
+};
+
+struct wp_config {
+    struct {
+        char *api, *admin; /* host:port */
+        char *admin_key;   /* from admin_key_file; "" none.  Secret */
+        char **api_keys;   /* from api_keys_file, one a line; NULL-ended, never NULL.  Secret */
+        bool insecure, trust_client_routing;
+        enum wp_reveal reveal;
+    } listen;
+    struct wp_config_model *models;
+    size_t n_models;
+    struct wp_config_worker *workers;
+    size_t n_workers;
+    struct {
+        char *name;
+        struct wp_policy_conf conf;
+    } policy;
+    struct {
+        uint64_t ttft_us, itl_us;
+        double ttft_factor;
+    } slo;
+    struct {
+        uint64_t connections, in_flight, per_worker; /* 0: no limit */
+        uint64_t body_bytes, bodies_total_bytes, head_bytes;
+        uint64_t head_us, body_us, keepalive_us, send_us, connect_us, first_byte_us, idle_us, drain_us, rest_max_us;
+    } limits;
+    struct {
+        uint32_t attempts; /* beyond the first */
+        double budget;     /* share of requests that may be repeated */
+    } retry;
+    struct {
+        uint64_t interval_us;
+        uint32_t fail, pass;
+        char *path; /* "": the engine kind's own */
+    } health;
+    struct {
+        uint64_t cap_bytes;
+    } index;
+    struct {
+        enum wp_log_level level;
+        enum wp_log_format format;
+    } log;
+    uint32_t threads;
+};
+
+/*
+ * Reads file (NULL: none) and then set[n] ("policy.price.room_us=5000"; each as if written in the file, later ones win) and worker[n] (a SPEC of
+ * the command line).  Errors go, one a line, into errors (FILE:LINE: key: want ..., got ...); returns WP_EINVAL then and out is NULL.
+ */
+int wp_config_read(struct wp_config **out, const char *file, const char *const set[], size_t n_set,
+                   const char *const worker[], size_t n_worker, struct wp_buf *errors);
+void wp_config_destroy(struct wp_config *c);
+
+/* One workers: entry as JSON text (POST /workers), checked by the same rows.  *w is the caller's: wp_config_worker_fini. */
+int wp_config_worker_json(struct wp_config_worker *w, struct wp_str json, struct wp_err *err);
+int wp_config_worker_copy(struct wp_config_worker *to, const struct wp_config_worker *from);
+void wp_config_worker_fini(struct wp_config_worker *w);
+
+/* As JSON, secrets as "(set)" (GET /config).  Errors: WP_ENOMEM. */
+int wp_config_json(const struct wp_config *c, struct wp_buf *out);
+/* What differs, one "key: old -> new" a line, secrets only as "changed". */
+int wp_config_diff(const struct wp_config *a, const struct wp_config *b, struct wp_buf *out);
+/* The reference that `warmpath help config` prints: every key, type, default, range, meaning. */
+int wp_config_help(struct wp_buf *out);
+
+#endif

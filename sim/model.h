@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim/model.h - one engine in virtual time: continuous batching with chunked prefill, a block-level prefix cache in tiers, and the
+ * timing of policies/profile.h.  It knows no socket and no clock: sim/engine.c drives it in real time, `replay` will in virtual time.
+ *
+ * Rules (docs/engine-model.md, from the laboratory): first come first served; a step takes each decoding request one token on,
+ * and gives what is left of the token budget to prefills in order; a request is admitted when fewer than max_running run and its prompt + output
+ * fit beside what running ones pin; a block can be hit from the end of the step that computed it; at least the last prompt token is always computed;
+ * LRU per tier, tail of a prompt out first, evicted gpu blocks go to cpu, then disk, where those tiers exist; a hit in a lower tier is
+ * brought up before the request is scheduled, at the tier's bandwidth, one queue a tier.  Blocks of generated tokens become hits too when the caller names them.
+ * Threads: one.
+ */
+#ifndef WP_SIM_MODEL_H
+#define WP_SIM_MODEL_H
+
+#include "policies/profile.h"
+
+struct wp_model;
+struct wp_model_req; /* one request inside the model */
+
+struct wp_model_conf {
+    struct wp_profile profile; /* speed included: model time is engine time divided by it */
+    uint32_t block_size;
+    uint64_t tier_blocks[3];   /* gpu, cpu, disk; 0 for the last two: absent */
+    double disk_bytes_per_s;
+    uint64_t secret;
+};
+
+struct wp_model_ops { /* told in order of time; at_us is the model's time */
+    void (*on_tokens)(void *req_arg, uint64_t at_us, uint32_t n, bool first); /* n output tokens came out */
+    void (*on_done)(void *req_arg, uint64_t at_us); /* after its last token; the request is gone */
+    /* tier content changed: 1 stored, 0 removed.  May be NULL. */
+    void (*on_block)(void *model_arg, uint64_t at_us, uint64_t block_hash, uint8_t tier, bool stored);
+};
+
+int wp_model_create(struct wp_model **out, const struct wp_model_conf *conf, const struct wp_model_ops *ops, void *model_arg,
+                    struct wp_err *err);
+void wp_model_destroy(struct wp_model *m);
+
+/*
+ * A request arrives at now_us (not before the last time told).  chain[n]: its prompt's block hashes; tokens: prompt tokens (n = tokens / block_size);
+ * output: tokens it will make, at least 1.  *cached gets the prompt tokens that will come from cache, when it is admitted (later: see
+ * wp_model_cached).  Errors: WP_ENOMEM; WP_ETOOBIG: it can never fit.
+ */
+int wp_model_submit(struct wp_model *m, uint64_t now_us, const uint64_t chain[], size_t n, uint32_t tokens, uint32_t output,
+                    void *req_arg, struct wp_model_req **out, struct wp_err *err);
+void wp_model_cancel(struct wp_model *m, struct wp_model_req *r, uint64_t now_us); /* no callback comes for it */
+uint32_t wp_model_cached(const struct wp_model_req *r, uint32_t tier[3]);          /* prompt tokens from cache; known once admitted */
+/* At the end of a request: its whole sequence's chain, so that full blocks of generated tokens can be hit too.  Call inside on_done. */
+void wp_model_name_output(struct wp_model *m, struct wp_model_req *r, const uint64_t chain[], size_t n);
+
+uint64_t wp_model_next_us(const struct wp_model *m);        /* when something happens next; UINT64_MAX: idle */
+void wp_model_run(struct wp_model *m, uint64_t until_us);   /* plays all that happens up to then, included */
+void wp_model_reset_cache(struct wp_model *m);              /* drops what no running request pins */
+
+struct wp_model_stats {
+    uint32_t running, waiting;
+    uint64_t tier_used[3], pinned; /* blocks */
+    uint64_t prefill_tokens, cached_tokens, output_tokens, preemptions; /* so far */
+};
+void wp_model_stats(const struct wp_model *m, struct wp_model_stats *s);
+
+#endif
