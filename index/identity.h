@@ -15,7 +15,7 @@
 
 #include "base/str.h"
 
-uint64_t wp_hash_seed(struct wp_str lora, struct wp_str salt);          /* absent slices add nothing */
+uint64_t wp_hash_seed(struct wp_str lora, struct wp_str salt);          /* absent and empty slices add nothing */
 uint64_t wp_hash_item(struct wp_str text);                              /* a multimodal item named by text */
 uint64_t wp_hash_next(uint64_t parent, uint64_t local);                 /* one link of the chain */
 
