@@ -5,7 +5,7 @@
  * within the SLO when TTFT <= max(slo_ttft_s, slo_ttft_factor x its own cold prefill) and its mean ITL <= slo_itl_s; one that failed is not,
  * and counts in nothing else.  Load imbalance is max / mean over the workers of the prompt tokens that each had to compute.
  * Times are what the caller says they are: a run at --speed 6 multiplies before it adds, when engine time is wanted.
- * Threads: one.  Memory: about 16 bytes a sample; time between tokens goes into a histogram (buckets of 2 %).
+ * Threads: one.  Memory: 24 bytes a sample; time between tokens goes into a histogram (buckets of 2 %).
  */
 #ifndef WP_SIM_REPORT_H
 #define WP_SIM_REPORT_H
