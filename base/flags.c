@@ -14,7 +14,8 @@ static size_t count(const struct wp_flag table[])
 
 static int unknown(struct wp_str name, const struct wp_flag table[], struct wp_err *err)
 {
-    const char *names[64] = {"--help"}, *best; /* a command with more flags than that needs no hints */
+    const char *names[64] = {"--help"},
+               *best; /* a command with more flags than that needs no hints */
     size_t n = 1;
 
     for (const struct wp_flag *f = table; f->name && n < sizeof names / sizeof names[0]; f++)
@@ -26,7 +27,8 @@ static int unknown(struct wp_str name, const struct wp_flag table[], struct wp_e
     return wp_fail(err, WP_EUSAGE, "unknown flag \"" WP_STR_FMT "\"; see --help", WP_STR_ARG(name));
 }
 
-/* One flag at argv[*at], and its value, which may be the next word: *at is moved onto what was used. */
+/* One flag at argv[*at], and its value, which may be the next word: *at is moved onto what was
+ * used. */
 static int one(int argc, char **argv, int *at, const struct wp_flag table[],
                int (*take)(void *arg, size_t i, const char *value, struct wp_err *err), void *arg,
                struct wp_err *err)

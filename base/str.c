@@ -295,9 +295,10 @@ void wp_buf_fini(struct wp_buf *b)
     b->n = b->cap = 0;
 }
 
-/* The length of the UTF-8 sequence at p, or 0 when there is none (overlong, surrogate, cut). */
-static size_t utf8_len(const unsigned char *p, size_t n)
+size_t wp_utf8_len(const char *text, size_t n)
 {
+    const unsigned char *p = (const unsigned char *)text;
+
     if (p[0] < 0x80)
         return 1;
     if (p[0] >= 0xC2 && p[0] <= 0xDF)
@@ -326,7 +327,7 @@ int wp_buf_json(struct wp_buf *b, struct wp_str s)
 
     for (size_t i = 0; rc == 0 && i < s.n;) {
         const unsigned char *p = (const unsigned char *)s.p + i;
-        size_t n = utf8_len(p, s.n - i);
+        size_t n = wp_utf8_len(s.p + i, s.n - i);
 
         if (*p == '"' || *p == '\\')
             rc = wp_buf_printf(b, "\\%c", *p);

@@ -68,6 +68,9 @@ static inline struct wp_str wp_buf_str(const struct wp_buf *b)
     return (struct wp_str){b->p, b->n};
 }
 
+/* The bytes of the UTF-8 sequence at p, or 0 when there is none (overlong, surrogate, cut); n > 0. */
+size_t wp_utf8_len(const char *p, size_t n);
+
 /* Appends s as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD. */
 int wp_buf_json(struct wp_buf *b, struct wp_str s);
 
