@@ -2,7 +2,7 @@
 /*
  * net/loop.h - one event loop a thread: libuv, timers by absolute deadline, and a letter box for other threads.
  * A timer is not a libuv handle: it is a link in the loop's heap, so it costs no memory to set, is stopped at once
- * and needs no closing.  One uv_timer wakes the loop for the earliest of them.
+ * and needs no closing.  One uv_timer wakes the loop for the earliest of them, in whole milliseconds and never early.
  * Threads: everything here belongs to the loop's own thread, but wp_loop_post().
  */
 #ifndef WP_NET_LOOP_H
@@ -39,8 +39,10 @@ enum { WP_READ_BYTES = 65536 };
 struct wp_loop {
     uv_loop_t uv;
     uv_timer_t tick; /* wakes for timers->at_us */
+    uv_idle_t soon;  /* for timers that are due already */
     uv_async_t wake;
     struct wp_timer *timers; /* earliest first */
+    uint64_t firing;         /* the time for which timers are being called, or 0 */
     pthread_mutex_t lock;    /* guards letters */
     struct wp_letter *letters, **letters_end;
     struct wp_names *names; /* net/names.h; made on first use */
@@ -50,13 +52,16 @@ struct wp_loop {
 
 /* Errors: WP_ENOMEM and libuv's. */
 int wp_loop_init(struct wp_loop *l, struct wp_err *err);
-/* Runs until wp_loop_stop() and until every handle is closed.  Returns 0, or UV_EBUSY when somebody left one open. */
+/*
+ * Runs until wp_loop_stop() and then until every handle of others is closed (2 s at most).  Returns 0, or UV_EBUSY when
+ * somebody left one open.  It may be run again.
+ */
 int wp_loop_run(struct wp_loop *l);
 void wp_loop_stop(struct wp_loop *l); /* from the loop; from elsewhere post a letter that does it */
 /* After run has returned.  Closes tick, wake and names. */
 void wp_loop_fini(struct wp_loop *l);
 
-/* Monotonic microseconds, read once a turn; wp_now_us() is the exact one. */
+/* Monotonic microseconds, as wp_now_us(). */
 uint64_t wp_loop_now_us(const struct wp_loop *l);
 
 void wp_timer_init(struct wp_timer *t, wp_timer_fn fn, void *arg);

@@ -31,9 +31,11 @@ struct wp_stream {
     const struct wp_stream_ops *ops;
     uv_tcp_t tcp;
     uv_connect_t connect;
-    size_t queued;      /* bytes handed over that the kernel has not taken */
-    unsigned writes;    /* uv_write requests under way */
-    bool reading, closing, eof, connected;
+    uv_shutdown_t fin;
+    size_t queued;   /* bytes handed over whose write is not done */
+    uint64_t handed; /* bytes of all writes so far */
+    unsigned writes; /* uv_write requests under way */
+    bool reading, closing, eof, connected, fin_sent;
 };
 
 /* A TCP stream that is neither connected nor accepted.  Errors: libuv's.  After success only close frees it. */
@@ -46,11 +48,14 @@ int wp_stream_read_start(struct wp_stream *s);
 void wp_stream_read_stop(struct wp_stream *s);
 
 /*
- * Writes piece[0..n).  What the kernel does not take is copied, but for the piece with index `held` (or -1), whose
+ * Writes piece[0..n), n <= 8.  What the kernel does not take is copied, but for the piece with index `held` (or -1), whose
  * bytes lie inside blob: the stream takes a reference instead.  Errors: WP_ENOMEM, libuv's: the stream is broken,
  * the owner closes it (on_error is not called for a code that was returned here).
  */
 int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, int held, struct wp_blob *blob);
+
+/* Bytes that the kernel has taken since the start: it stands still while the peer reads nothing. */
+uint64_t wp_stream_taken(const struct wp_stream *s);
 
 int wp_stream_shutdown(struct wp_stream *s); /* FIN after what is queued */
 void wp_stream_close(struct wp_stream *s);
