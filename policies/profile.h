@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policies/profile.h - what an engine costs, in one table of facts: used by the price, by the simulated engine and by the simulation.
+ * policies/profile.h - what an engine costs, in one table of facts: used by the price, by the
+ * simulated engine and by the simulation.
  * Prefill of tokens p..n:  C(p, n) = t_c + a (n - p) + (b / 2)(n^2 - p^2), in microseconds.
- * A step of continuous batching that prefills P tokens (A = sum of n ctx + n^2/2 over its chunks) beside B decoding
- * sequences with K tokens of KV in all:  tov + max(tw, a P) + b A + e B + d K.
- * Source: the laboratory's engine model (docs/engine-model.md), fitted to published figures of each model and GPU.
+ * A step of continuous batching that prefills P tokens (A = sum of n ctx + n^2/2 over its chunks)
+ * beside B decoding sequences with K tokens of KV in all:
+ *     tov + max(tw, a P) + b A + e B + d K
+ * Source: the laboratory's engine model, fitted to published figures (docs/engine-model.md).
  */
 #ifndef WP_POLICIES_PROFILE_H
 #define WP_POLICIES_PROFILE_H
@@ -25,18 +27,31 @@ struct wp_profile {
     uint64_t kv_bytes_per_token;
     uint64_t gpu_tokens, cpu_tokens; /* KV capacity of one worker */
     double cpu_bytes_per_s;          /* cpu tier to gpu */
+    double disk_bytes_per_s;         /* disk tier to gpu */
+    double
+        remote_bytes_per_s; /* remote tier, and every tier that is described by name only, to gpu */
     uint32_t max_model_len;
     double speed; /* 1; 6: everything six times as fast */
 };
 
 /* By name, or from a YAML file when name has a '/' or ends in .yaml.  Errors name what is known. */
 int wp_profile_find(const char *name, struct wp_profile *out, struct wp_err *err);
-const char *wp_profile_name(size_t i); /* the built-in ones in order, NULL past the end; 0 is the default */
+const char *
+wp_profile_name(size_t i); /* the built-in ones in order, NULL past the end; 0 is the default */
+const struct wp_profile *wp_profile_default(void); /* static storage */
 
-/* Divided by speed.  from > to counts as 0 tokens. */
+/*
+ * All divided by speed (as 1 when it is not above 0), never negative, never NaN.
+ * from >= to counts as 0 tokens and costs nothing.
+ */
 double wp_prefill_us(const struct wp_profile *p, uint64_t from, uint64_t to);
-double wp_step_us(const struct wp_profile *p, double prefill_tokens, double prefill_area, double decoding, double kv_tokens);
-/* How much slower a prefill goes beside a decode batch: 1 + (tov + e B + d K) / (a budget). */
+double wp_step_us(const struct wp_profile *p, double prefill_tokens, double prefill_area,
+                  double decoding, double kv_tokens);
+/* tier[n]: tokens that lie in tier 0 (gpu, costs nothing), 1 (cpu), 2 (disk), 3.. (remote); one
+ * after the other. */
+double wp_fetch_us(const struct wp_profile *p, const uint32_t tier[], size_t n);
+/* How much slower a prefill goes beside a decode batch: 1 + (tov + e B + d K) / (a budget).  Never
+ * below 1. */
 double wp_slow_down(const struct wp_profile *p, double decoding, double kv_tokens);
 
 #endif
