@@ -37,9 +37,6 @@ bool wp_str_u64(struct wp_str a, uint64_t *out);
 bool wp_str_i64(struct wp_str a, int64_t *out);
 bool wp_str_double(struct wp_str a, double *out);
 
-/* The length of the UTF-8 sequence at p[n], n > 0, or 0 when there is none (overlong, surrogate, cut). */
-size_t wp_utf8_len(const char *p, size_t n);
-
 /* Bytes with an optional K, M, G, T (10^3k) or Ki, Mi, Gi, Ti (2^10k) behind: "64Mi". */
 bool wp_str_bytes(struct wp_str a, uint64_t *out);
 
