@@ -88,6 +88,7 @@ static int take_name(struct wp_sse *s, const char **p, const char *end)
     while (*p < end) {
         char c = *(*p)++;
 
+        s->between = false;
         if (c == ':')
             return on_name(s);
         if (s->line_n == sizeof s->line) {
@@ -99,7 +100,7 @@ static int take_name(struct wp_sse *s, const char **p, const char *end)
             s->bom = 1; /* where one might have been is behind us */
             if (memcmp(s->line, "\xEF\xBB\xBF", 3) == 0) {
                 s->line_n = 0;
-                s->between = true;
+                s->between = true; /* until the next byte */
             }
         }
     }
@@ -120,7 +121,6 @@ static int take(struct wp_sse *s, const char *p, const char *end)
 {
     int rc = 0;
 
-    s->between = false;
     if (s->state == NAME)
         rc = take_name(s, &p, end);
     if (p == end)

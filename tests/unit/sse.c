@@ -247,6 +247,13 @@ static void a_comment_fits_only_between_events(void)
         EXPECT_INT("between", want[i], wp_sse_between(&s) ? 'y' : 'n');
     }
     wp_sse_fini(&s);
+    wp_sse_init(&s, 100, on_event, &seen);
+    wp_sse_feed(&s,
+                "\xEF\xBB\xBF"
+                "d",
+                4);
+    EXPECT_TRUE("a byte order mark and more in one piece", !wp_sse_between(&s));
+    wp_sse_fini(&s);
     wp_buf_fini(&seen.log);
 }
 
