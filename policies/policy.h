@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * policies/policy.h - which worker a request goes to.
- * A policy is a file exporting one const table, and one row in policies.c.  It does no I/O, starts no thread and
- * is told the time and the draw, so that a test, a simulation and `serve` run the very same code.
- * Threads: one at a time calls choose() and note() on one policy.
+ * A policy is a file exporting one const table, and one row in policies.c.  It does no I/O, starts
+ * no thread and is told the time and the draw, so that a test, a simulation and `serve` run the
+ * very same code: the same calls with the same draws make the same choices, on every machine.
+ * Absurd input has a defined answer: a hit longer than the prompt is the prompt but its last token,
+ * a wait that is no number is a very long one, a correction that is none is 1.
+ * Threads: one at a time calls choose() on one policy.
+ * Docs: docs/policies.md, each policy with its rule and its source.
  */
 #ifndef WP_POLICIES_POLICY_H
 #define WP_POLICIES_POLICY_H
@@ -12,39 +16,44 @@
 #include "base/str.h"
 #include "policies/profile.h"
 
-enum { WP_TIERS = 8 }; /* as index/index.h WP_TIER_MAX: policies/ stands beside index/ and does not include it */
+/* As WP_TIER_MAX of index/index.h: policies/ stands beside index/ and does not include it. */
+enum { WP_TIERS = 8 };
 #define WP_NO_WORKER ((size_t)-1)
 
 /* A request, as a policy sees it. */
 struct wp_ask {
     uint64_t now_us;
-    uint64_t draw;        /* 64 random bits of this decision; the record keeps them */
-    uint32_t tokens;      /* of the prompt, estimated when not exact */
+    uint64_t draw;   /* 64 random bits of this decision; the record keeps them */
+    uint32_t tokens; /* of the prompt, estimated when not exact */
     bool exact;
     uint32_t max_tokens;  /* asked for; 0: not said */
-    uint64_t prefix_key;  /* hash of the prompt's first blocks (model, adapter and salt in it); 0: no prompt */
+    uint64_t prefix_key;  /* hash of its first blocks (model, adapter, salt in it); 0: no prompt */
     uint64_t session_key; /* hash of the session key; 0: none */
 };
 
 /* One worker (rank), as a policy sees it: only workers that can take the request are shown. */
 struct wp_worker_view {
-    uint64_t key;            /* stable over the worker's life and over restarts of the router (hash of its id and rank) */
-    uint32_t in_flight;      /* our own count of requests under way there */
-    uint32_t decoding;       /* of those, past their first token */
-    uint64_t kv_tokens;      /* prompt and output tokens of the decoding ones */
-    double wait_us;          /* outstanding prefill work ahead of a new request, reckoned to now (policies/load.h) */
-    uint32_t hit_tokens;     /* prompt tokens it can serve from cache now, by index, history and in flight */
+    uint64_t key;        /* hash of its id and rank: the same after a restart of the router */
+    uint32_t in_flight;  /* our own count of requests under way there */
+    uint32_t decoding;   /* of those, past their first token */
+    uint64_t kv_tokens;  /* prompt and output tokens of the decoding ones */
+    double wait_us;      /* prefill work ahead of a new request, in time (policies/load.h) */
+    uint32_t hit_tokens; /* of the prompt in its cache: index, history and in flight */
     uint32_t hit_tier[WP_TIERS]; /* where they lie; the sum is hit_tokens */
-    uint32_t doubtful;       /* of hit_tokens */
+    uint32_t doubtful;           /* of hit_tokens */
     uint32_t block_size;
-    const struct wp_profile *profile;
-    double correction;       /* measured / predicted, 1 when nothing was learnt */
+    const struct wp_profile *profile; /* NULL: the default one */
+    double correction;                /* measured / predicted, 1 when nothing was learnt */
 };
 
-/* What a policy made of one worker: explain prints every row of it. */
+/*
+ * What a policy made of one worker: explain prints every row of it.  The terms of a price add up to
+ * it: fetch is the part of a fetch that the wait does not hide, compute has slow-down and
+ * correction in it.
+ */
 enum wp_term {
     WP_TERM_WAIT,    /* us until its prefill can start */
-    WP_TERM_FETCH,   /* us for what is fetched from slower tiers */
+    WP_TERM_FETCH,   /* us for what is fetched from slower tiers, beyond the wait */
     WP_TERM_COMPUTE, /* us to prefill what is missing */
     WP_TERM_ROOM,    /* us others lose by what the new blocks evict */
     WP_TERM_SCORE,   /* policies that have no price: what they compare */
@@ -55,15 +64,35 @@ extern const char *const wp_term_names[WP_TERMS]; /* "wait", "fetch", ... */
 struct wp_verdict {
     double term[WP_TERMS]; /* NaN: this policy has no such term */
     double price;          /* what is compared, lower wins; NaN: not compared */
-    double ttft_us;        /* predicted time to first token if sent there; NaN: no prediction */
+    double ttft_us;        /* wait + fetch + compute; NaN: no prediction.  Policies without a price
+                              predict for their choice alone */
 };
 
-/* Settings; rows in the configuration table, defaults by wp_policy_conf_init(). */
+/*
+ * Settings; rows in the configuration table, defaults by wp_policy_conf_init().  Blocks of room are
+ * of 512 tokens, whatever the engine's block size.  Times are those of an engine at speed 1: they
+ * are divided by the worker's profile.speed.
+ */
 struct wp_policy_conf {
-    double room_us;         /* price.room_us: per block newly placed */
-    double near_us;         /* price.near_us: prices closer than this are a tie */
-    double bound;           /* prefix_hash and session: how far above the mean in-flight a worker may be (1.25) */
-    uint32_t prefix_blocks; /* prefix_hash: leading blocks that make the key */
+    /* price.room_us, 10000: per block newly placed; */
+    double room_us;
+    /* price.room_cap_blocks, 20: for at most so many blocks of one request; 0: for all. */
+    double room_cap_blocks;
+    /* price.room_wait_share, 0.03: and this share of all workers' mean wait, per block, uncapped.
+     */
+    double room_wait_share;
+    /* price.near_us, 1000: prices within this of the best are a tie, */
+    double near_us;
+    /* price.near_share, 0.01: and those within this share of the best. */
+    double near_share;
+    /* price.doubt, 0.5: share of a doubtful hit that counts, 0..1. */
+    double doubt;
+    /* bound, 1.25: prefix_hash and session: at most so many times the mean in flight; at least 1.
+     */
+    double bound;
+    /* prefix_blocks, 4: leading blocks of the prompt that the caller makes ask.prefix_key of. */
+    uint32_t prefix_blocks;
+    /* 0: where round_robin starts; all else is drawn from ask.draw. */
     uint64_t seed;
 };
 void wp_policy_conf_init(struct wp_policy_conf *c);
@@ -77,16 +106,18 @@ struct wp_policy_ops {
     const char *summary; /* one line, for `warmpath policies` */
     int (*create)(struct wp_policy **out, const struct wp_policy_conf *conf, struct wp_err *err);
     /*
-     * The worker to use: an index into w[n], or WP_NO_WORKER when n is 0.  v[n]: filled for every worker.  Runs on the loop: no
-     * allocation, no I/O, no clock.
+     * The worker to use: an index into w[n], or WP_NO_WORKER when n is 0.  v[n]: filled for every
+     * worker.  Runs on the loop: no allocation, no I/O, no clock.
      */
-    size_t (*choose)(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view w[], size_t n,
-                     struct wp_verdict v[]);
+    size_t (*choose)(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view w[],
+                     size_t n, struct wp_verdict v[]);
     void (*destroy)(struct wp_policy *p);
 };
 
-extern const struct wp_policy_ops *const wp_policies[]; /* ends with NULL; the first is the default */
+/* Ends with NULL; the first is the default. */
+extern const struct wp_policy_ops *const wp_policies[];
 /* Errors: WP_EINVAL with the nearest and all known names. */
-int wp_policy_create(struct wp_policy **out, const char *name, const struct wp_policy_conf *conf, struct wp_err *err);
+int wp_policy_create(struct wp_policy **out, const char *name, const struct wp_policy_conf *conf,
+                     struct wp_err *err);
 
 #endif

@@ -153,7 +153,9 @@ int wp_profile_find(const char *name, struct wp_profile *out, struct wp_err *err
  */
 static double cost(double us)
 {
-    return us > 0 ? fmin(us, 1e15) : 0;
+    if (!(us > 0))
+        return 0; /* NaN too */
+    return us < 1e18 ? us : 1e18;
 }
 
 static double paced(const struct wp_profile *p, double us)
@@ -207,5 +209,8 @@ double wp_slow_down(const struct wp_profile *p, double decoding, double kv_token
     double beside = p->tov_us + p->e_us * decoding + p->d_us * kv_tokens;
     double chunk = p->a_us * p->budget;
 
-    return chunk > 0 ? 1 + fmin(cost(beside) / chunk, 1e6) : 1;
+    if (!(chunk > 0))
+        return 1;
+    beside = cost(beside) / chunk;
+    return 1 + (beside < 1e6 ? beside : 1e6);
 }

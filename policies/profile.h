@@ -28,16 +28,15 @@ struct wp_profile {
     uint64_t gpu_tokens, cpu_tokens; /* KV capacity of one worker */
     double cpu_bytes_per_s;          /* cpu tier to gpu */
     double disk_bytes_per_s;         /* disk tier to gpu */
-    double
-        remote_bytes_per_s; /* remote tier, and every tier that is described by name only, to gpu */
+    double remote_bytes_per_s;       /* remote tier, and all slower ones, to gpu */
     uint32_t max_model_len;
     double speed; /* 1; 6: everything six times as fast */
 };
 
 /* By name, or from a YAML file when name has a '/' or ends in .yaml.  Errors name what is known. */
 int wp_profile_find(const char *name, struct wp_profile *out, struct wp_err *err);
-const char *
-wp_profile_name(size_t i); /* the built-in ones in order, NULL past the end; 0 is the default */
+/* The built-in ones in order, NULL past the end; 0 is the default. */
+const char *wp_profile_name(size_t i);
 const struct wp_profile *wp_profile_default(void); /* static storage */
 
 /*
@@ -47,11 +46,9 @@ const struct wp_profile *wp_profile_default(void); /* static storage */
 double wp_prefill_us(const struct wp_profile *p, uint64_t from, uint64_t to);
 double wp_step_us(const struct wp_profile *p, double prefill_tokens, double prefill_area,
                   double decoding, double kv_tokens);
-/* tier[n]: tokens that lie in tier 0 (gpu, costs nothing), 1 (cpu), 2 (disk), 3.. (remote); one
- * after the other. */
+/* tier[n]: tokens in tier 0 (gpu: free), 1 (cpu), 2 (disk), 3.. (remote), one after the other. */
 double wp_fetch_us(const struct wp_profile *p, const uint32_t tier[], size_t n);
-/* How much slower a prefill goes beside a decode batch: 1 + (tov + e B + d K) / (a budget).  Never
- * below 1. */
+/* Of a prefill beside a decode batch: 1 + (tov + e B + d K) / (a budget).  Never below 1. */
 double wp_slow_down(const struct wp_profile *p, double decoding, double kv_tokens);
 
 #endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * policies/least_loaded.c - fewest requests in flight; among equals any, each as likely.
+ */
+#include "policies/pick.h"
+
+static int create(struct wp_policy **out, const struct wp_policy_conf *conf, struct wp_err *err)
+{
+    return wp_policy_plain_create(out, &wp_policy_least_loaded, conf, err);
+}
+
+static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view w[],
+                     size_t n, struct wp_verdict v[])
+{
+    size_t at;
+
+    if (n == 0)
+        return WP_NO_WORKER;
+    wp_verdicts_clear(v, n);
+    at = wp_pick_least(ask, w, n, v);
+    wp_predict_chosen((struct wp_policy_plain *)p, ask, &w[at], &v[at]);
+    return at;
+}
+
+const struct wp_policy_ops wp_policy_least_loaded = {
+    .name = "least_loaded",
+    .summary = "fewest requests in flight",
+    .create = create,
+    .choose = choose,
+    .destroy = wp_policy_plain_destroy,
+};

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policies/pick.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+
+static const double longest_us =
+    1e15; /* thirty years: sums of a few stay exact enough and finite */
+
+/* x between low and high; low when it is no number.  (fmin and fmax are calls, and this is hot.) */
+static double within(double x, double low, double high)
+{
+    if (!(x > low))
+        return low;
+    return x < high ? x : high;
+}
+
+size_t wp_pick_of(uint32_t bits, size_t n)
+{
+    return (size_t)(((uint64_t)bits * n) >> 32);
+}
+
+void wp_pick_two(uint64_t draw, size_t n, size_t *a, size_t *b)
+{
+    *a = *b = wp_pick_of((uint32_t)draw, n);
+    if (n < 2)
+        return;
+    *b = wp_pick_of((uint32_t)(draw >> 32), n - 1);
+    if (*b >= *a)
+        (*b)++;
+}
+
+void wp_verdicts_clear(struct wp_verdict v[], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (int t = 0; t < WP_TERMS; t++)
+            v[i].term[t] = NAN;
+        v[i].price = v[i].ttft_us = NAN;
+    }
+}
+
+const struct wp_profile *wp_view_profile(const struct wp_worker_view *w)
+{
+    return w->profile ? w->profile : wp_profile_default();
+}
+
+double wp_view_wait_us(const struct wp_worker_view *w)
+{
+    if (isnan(w->wait_us))
+        return longest_us; /* nobody knows: what is known is better */
+    return within(w->wait_us, 0, longest_us);
+}
+
+/* An engine always computes the last token, so a hit is never the whole prompt. */
+static uint32_t usable_hit(const struct wp_ask *ask, const struct wp_worker_view *w)
+{
+    uint32_t most = ask->tokens ? ask->tokens - 1 : 0;
+
+    return w->hit_tokens < most ? w->hit_tokens : most;
+}
+
+double wp_missing_tokens(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt)
+{
+    uint32_t hit = usable_hit(ask, w);
+    uint32_t doubtful = w->doubtful < hit ? w->doubtful : hit;
+
+    return (double)(ask->tokens - hit) + doubtful * (1 - doubt);
+}
+
+static double fetch_us(const struct wp_ask *ask, const struct wp_worker_view *w)
+{
+    double all = wp_fetch_us(wp_view_profile(w), w->hit_tier, WP_TIERS), sum = 0;
+    uint32_t hit = usable_hit(ask, w);
+
+    for (int t = 0; t < WP_TIERS; t++)
+        sum += w->hit_tier[t];
+    return sum > hit ? all * (hit / sum) : all;
+}
+
+void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt,
+                struct wp_verdict *v)
+{
+    const struct wp_profile *p = wp_view_profile(w);
+    double wait = wp_view_wait_us(w);
+    double missing = wp_missing_tokens(ask, w, doubt);
+    double fix = w->correction;
+    uint64_t from = ask->tokens - (uint64_t)missing;
+
+    if (!(fix > 0))
+        fix = 1; /* NaN too */
+    fix = within(fix, 0.1, 10);
+    v->term[WP_TERM_WAIT] = wait;
+    v->term[WP_TERM_FETCH] = within(fetch_us(ask, w) - wait, 0, 1e18);
+    v->term[WP_TERM_COMPUTE] = fix * wp_slow_down(p, w->decoding, (double)w->kv_tokens) *
+                               wp_prefill_us(p, from, ask->tokens);
+    v->ttft_us = wait + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE];
+}
+
+size_t wp_pick_least(const struct wp_ask *ask, const struct wp_worker_view w[], size_t n,
+                     struct wp_verdict v[])
+{
+    uint32_t least = UINT32_MAX;
+    size_t equals = 0, nth, i;
+
+    for (i = 0; i < n; i++) {
+        v[i].term[WP_TERM_SCORE] = v[i].price = w[i].in_flight;
+        if (w[i].in_flight < least) {
+            least = w[i].in_flight;
+            equals = 0;
+        }
+        equals += w[i].in_flight == least;
+    }
+    nth = wp_pick_of((uint32_t)ask->draw, equals);
+    for (i = 0; w[i].in_flight != least || nth-- > 0; i++)
+        ;
+    return i;
+}
+
+/* Both words matter in every bit.  Source: the finishing of splitmix64, as in base/rng.h. */
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a + 0x9E3779B97F4A7C15u * (b + 1);
+
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    z = (z ^ b ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    return z ^ (z >> 31);
+}
+
+size_t wp_pick_rendezvous(uint64_t key, double bound, const struct wp_worker_view w[], size_t n,
+                          struct wp_verdict v[])
+{
+    double sum = 1, room;
+    uint64_t best_hash = 0;
+    size_t best = WP_NO_WORKER;
+
+    for (size_t i = 0; i < n; i++)
+        sum += w[i].in_flight;
+    room = ceil(fmax(bound, 1) * sum / (double)n);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t hash = mix(key, w[i].key);
+
+        v[i].term[WP_TERM_SCORE] = 1 - (double)(hash >> 11) * 0x1p-53;
+        if (w[i].in_flight >= room)
+            continue;
+        v[i].price = v[i].term[WP_TERM_SCORE];
+        if (best == WP_NO_WORKER || hash > best_hash) {
+            best = i;
+            best_hash = hash;
+        }
+    }
+    return best;
+}
+
+int wp_policy_plain_create(struct wp_policy **out, const struct wp_policy_ops *ops,
+                           const struct wp_policy_conf *conf, struct wp_err *err)
+{
+    struct wp_policy_plain *p = wp_calloc(1, sizeof *p);
+
+    if (!p)
+        return wp_fail(err, WP_ENOMEM, "policy %s: out of memory", ops->name);
+    p->base.ops = ops;
+    p->conf = *conf;
+    p->turn = conf->seed;
+    *out = &p->base;
+    return 0;
+}
+
+void wp_policy_plain_destroy(struct wp_policy *p)
+{
+    wp_free(p);
+}
+
+void wp_predict_chosen(const struct wp_policy_plain *p, const struct wp_ask *ask,
+                       const struct wp_worker_view *w, struct wp_verdict *v)
+{
+    struct wp_verdict full;
+
+    wp_predict(ask, w, p->conf.doubt, &full);
+    v->ttft_us = full.ttft_us;
+}

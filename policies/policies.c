@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policies/policy.h"
+
+#include "policies/pick.h"
+
+#include <stdio.h>
+
+const char *const wp_term_names[WP_TERMS] = {
+    [WP_TERM_WAIT] = "wait", [WP_TERM_FETCH] = "fetch", [WP_TERM_COMPUTE] = "compute",
+    [WP_TERM_ROOM] = "room", [WP_TERM_SCORE] = "score",
+};
+
+const struct wp_policy_ops *const wp_policies[] = {
+    &wp_policy_price,        &wp_policy_round_robin, &wp_policy_random,  &wp_policy_least_loaded,
+    &wp_policy_power_of_two, &wp_policy_prefix_hash, &wp_policy_session, NULL,
+};
+enum { POLICIES = sizeof wp_policies / sizeof wp_policies[0] - 1 };
+
+void wp_policy_conf_init(struct wp_policy_conf *c)
+{
+    *c = (struct wp_policy_conf){
+        .room_us = 10000,
+        .room_cap_blocks = 20,
+        .room_wait_share = 0.03,
+        .near_us = 1000,
+        .near_share = 0.01,
+        .doubt = 0.5,
+        .bound = 1.25,
+        .prefix_blocks = 4,
+    };
+}
+
+/* The configuration's rows check the same; a test or a simulation fills the struct by hand. */
+static int check(const struct wp_policy_conf *c, struct wp_err *err)
+{
+    const struct {
+        const char *name;
+        double value, min, max;
+    } rows[] = {
+        {"price.room_us", c->room_us, 0, 1e9},
+        {"price.room_cap_blocks", c->room_cap_blocks, 0, 1e9},
+        {"price.room_wait_share", c->room_wait_share, 0, 100},
+        {"price.near_us", c->near_us, 0, 1e9},
+        {"price.near_share", c->near_share, 0, 1},
+        {"price.doubt", c->doubt, 0, 1},
+        {"bound", c->bound, 1, 1e9},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
+            return wp_fail(err, WP_EINVAL, "policy.%s: want a number from %g to %g, got %g",
+                           rows[i].name, rows[i].min, rows[i].max, rows[i].value);
+    return 0;
+}
+
+static int unknown(const char *name, struct wp_err *err)
+{
+    const char *names[POLICIES], *near;
+    char all[256] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < POLICIES; i++) {
+        names[i] = wp_policies[i]->name;
+        if (used < sizeof all)
+            used +=
+                (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
+    }
+    near = wp_str_nearest(wp_str_of(name), names, POLICIES);
+    if (near)
+        return wp_fail(err, WP_EINVAL, "unknown policy \"%.64s\"; did you mean \"%s\"? known: %s",
+                       name, near, all);
+    return wp_fail(err, WP_EINVAL, "unknown policy \"%.64s\"; known: %s", name, all);
+}
+
+int wp_policy_create(struct wp_policy **out, const char *name, const struct wp_policy_conf *conf,
+                     struct wp_err *err)
+{
+    int rc = check(conf, err);
+
+    *out = NULL;
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < POLICIES; i++)
+        if (strcmp(name, wp_policies[i]->name) == 0)
+            return wp_policies[i]->create(out, conf, err);
+    return unknown(name, err);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * policies/price.c - the worker where this request costs least, in microseconds (docs/policies.md).
+ *
+ *     price(w) = max(W, F) + correction * slow_down * C(hit, tokens) + room
+ *
+ *   W     outstanding prefill work there, in time
+ *   F     bringing the hit's blocks up from slower tiers; it goes on while the request waits
+ *   C     prefill of what is missing (policies/profile.h), beside the decode batch
+ *   room  what others lose by what the new blocks evict, per block of 512 tokens newly placed:
+ *         room_us for at most room_cap_blocks of them, and a share of the mean wait of all workers
+ *
+ * room_us is capped because it is a price per context: uncapped it pins long sessions to busy
+ * workers.  The share of the mean wait is not: it keeps caches from being copied away just when
+ * nobody has time to fill them again.  It is one number for the whole fleet: prices per block that
+ * differ between workers make long contexts wander.
+ *
+ * Prices within the model's own error of the best are a tie, and go to the one with fewer in flight
+ * of two drawn at random: many requests at once, or many routers, do not all take the same worker.
+ * Source: the laboratory's reference policy with its price of room capped (docs/engine-model.md).
+ */
+#include "policies/pick.h"
+
+#include <math.h>
+
+enum { ROOM_BLOCK = 512 }; /* tokens; the unit of the room settings */
+
+static int create(struct wp_policy **out, const struct wp_policy_conf *conf, struct wp_err *err)
+{
+    return wp_policy_plain_create(out, &wp_policy_price, conf, err);
+}
+
+static double pace(const struct wp_worker_view *w)
+{
+    double speed = wp_view_profile(w)->speed;
+
+    return speed > 0 ? speed : 1;
+}
+
+/* A worker whose wait is not known says nothing about the others. */
+static double mean_wait_us(const struct wp_worker_view w[], size_t n)
+{
+    double sum = 0;
+    size_t known = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(w[i].wait_us)) {
+            sum += wp_view_wait_us(&w[i]);
+            known++;
+        }
+    return known ? sum / (double)known : 0;
+}
+
+static double room_us(const struct wp_policy_conf *c, const struct wp_ask *ask,
+                      const struct wp_worker_view *w, double mean_wait)
+{
+    double blocks = wp_missing_tokens(ask, w, c->doubt) / ROOM_BLOCK;
+    double cap = c->room_cap_blocks, charged = cap > 0 && cap < blocks ? cap : blocks;
+
+    return charged * c->room_us / pace(w) + blocks * c->room_wait_share * mean_wait;
+}
+
+/* The less loaded of two of the workers whose price is at most limit; there are n_near of them. */
+static size_t pick_near(uint64_t draw, double limit, size_t n_near, const struct wp_worker_view w[],
+                        size_t n, const struct wp_verdict v[])
+{
+    size_t nth[2], at[2] = {0, 0}, seen = 0;
+
+    wp_pick_two(draw, n_near, &nth[0], &nth[1]);
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].price > limit)
+            continue;
+        for (int k = 0; k < 2; k++)
+            if (seen == nth[k])
+                at[k] = i;
+        seen++;
+    }
+    if (w[at[0]].in_flight != w[at[1]].in_flight)
+        return w[at[1]].in_flight < w[at[0]].in_flight ? at[1] : at[0];
+    return v[at[1]].price < v[at[0]].price ? at[1] : at[0];
+}
+
+static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view w[],
+                     size_t n, struct wp_verdict v[])
+{
+    const struct wp_policy_conf *c = &((struct wp_policy_plain *)p)->conf;
+    double mean_wait = mean_wait_us(w, n), limit;
+    size_t best = 0, n_near = 0;
+
+    if (n == 0)
+        return WP_NO_WORKER;
+    for (size_t i = 0; i < n; i++) {
+        wp_predict(ask, &w[i], c->doubt, &v[i]);
+        v[i].term[WP_TERM_ROOM] = room_us(c, ask, &w[i], mean_wait);
+        v[i].term[WP_TERM_SCORE] = NAN;
+        v[i].price = v[i].ttft_us + v[i].term[WP_TERM_ROOM];
+        if (v[i].price < v[best].price)
+            best = i;
+    }
+    limit = v[best].price + fmax(c->near_us / pace(&w[best]), c->near_share * v[best].price);
+    for (size_t i = 0; i < n; i++)
+        n_near += v[i].price <= limit;
+    return n_near == 1 ? best : pick_near(ask->draw, limit, n_near, w, n, v);
+}
+
+const struct wp_policy_ops wp_policy_price = {
+    .name = "price",
+    .summary = "least time: wait, fetch and compute what is missing, and the room it takes",
+    .create = create,
+    .choose = choose,
+    .destroy = wp_policy_plain_destroy,
+};
