@@ -22,14 +22,19 @@ struct wp_model_conf {
     struct wp_profile profile; /* speed included: model time is engine time divided by it */
     uint32_t block_size;
     uint64_t tier_blocks[3];   /* gpu, cpu, disk; 0 for the last two: absent */
-    double disk_bytes_per_s;
+    double disk_bytes_per_s;   /* 0: no time at all; so is profile.cpu_bytes_per_s */
     uint64_t secret;
+    bool merge_tokens; /* on_tokens only for the first token and, just before on_done, for all the others */
 };
 
-struct wp_model_ops { /* told in order of time; at_us is the model's time */
+/*
+ * Told in order of time, only from within wp_model_run; at_us is the model's time, rounded up.  on_tokens and on_done may submit and
+ * cancel any request, this one too; on_block may call nothing but wp_model_stats.  Any of them may be NULL.
+ */
+struct wp_model_ops {
     void (*on_tokens)(void *req_arg, uint64_t at_us, uint32_t n, bool first); /* n output tokens came out */
     void (*on_done)(void *req_arg, uint64_t at_us); /* after its last token; the request is gone */
-    /* tier content changed: 1 stored, 0 removed.  May be NULL. */
+    /* A tier's content changed; tier 0 gpu, 1 cpu, 2 disk. */
     void (*on_block)(void *model_arg, uint64_t at_us, uint64_t block_hash, uint8_t tier, bool stored);
 };
 
@@ -38,25 +43,34 @@ int wp_model_create(struct wp_model **out, const struct wp_model_conf *conf, con
 void wp_model_destroy(struct wp_model *m);
 
 /*
- * A request arrives at now_us (not before the last time told).  chain[n]: its prompt's block hashes; tokens: prompt tokens (n = tokens / block_size);
- * output: tokens it will make, at least 1.  *cached gets the prompt tokens that will come from cache, when it is admitted (later: see
- * wp_model_cached).  Errors: WP_ENOMEM; WP_ETOOBIG: it can never fit.
+ * A request arrives at now_us (or at the last time told, when that is later): it is scheduled when wp_model_run gets there, so the driver
+ * asks wp_model_next_us again.  chain[n]: its prompt's block hashes, copied; tokens: prompt tokens, at least 1; n is tokens / block_size,
+ * or one more when the last, partial block has a name too (the laboratory's traces).  output: tokens it will make, at least 1.
+ * Errors: WP_ENOMEM; WP_EINVAL; WP_ETOOBIG: prompt and output can never fit.  Cost: O(n), at admission O(n) again.
  */
 int wp_model_submit(struct wp_model *m, uint64_t now_us, const uint64_t chain[], size_t n, uint32_t tokens, uint32_t output,
                     void *req_arg, struct wp_model_req **out, struct wp_err *err);
-void wp_model_cancel(struct wp_model *m, struct wp_model_req *r, uint64_t now_us); /* no callback comes for it */
-uint32_t wp_model_cached(const struct wp_model_req *r, uint32_t tier[3]);          /* prompt tokens from cache; known once admitted */
-/* At the end of a request: its whole sequence's chain, so that full blocks of generated tokens can be hit too.  Call inside on_done. */
+/* At any stage; no callback comes for it, its pins go at once, what it has stored stays.  The step that works on it ends in its time. */
+void wp_model_cancel(struct wp_model *m, struct wp_model_req *r, uint64_t now_us);
+/* Prompt tokens from cache, by tier (tier may be NULL); their sum is returned.  Known once admitted, 0 before. */
+uint32_t wp_model_cached(const struct wp_model_req *r, uint32_t tier[3]);
+/*
+ * At the end of a request: its whole sequence's chain, prompt first, so that full blocks of generated tokens can be hit too.
+ * Only inside its on_done.
+ */
 void wp_model_name_output(struct wp_model *m, struct wp_model_req *r, const uint64_t chain[], size_t n);
 
 uint64_t wp_model_next_us(const struct wp_model *m);        /* when something happens next; UINT64_MAX: idle */
-void wp_model_run(struct wp_model *m, uint64_t until_us);   /* plays all that happens up to then, included */
-void wp_model_reset_cache(struct wp_model *m);              /* drops what no running request pins */
+/* Plays all that happens up to then, included.  A late driver plays it all at once; the times told are the model's own.  Not re-entrant. */
+void wp_model_run(struct wp_model *m, uint64_t until_us);
+void wp_model_reset_cache(struct wp_model *m); /* drops what no running request pins, told through on_block */
 
 struct wp_model_stats {
     uint32_t running, waiting;
-    uint64_t tier_used[3], pinned; /* blocks */
-    uint64_t prefill_tokens, cached_tokens, output_tokens, preemptions; /* so far */
+    uint32_t decoding;             /* of the running ones */
+    uint64_t tier_used[3], pinned; /* blocks; used: cached, and on the gpu reserved too */
+    /* so far; preemptions stay 0: room for the output is reserved at admission */
+    uint64_t prefill_tokens, cached_tokens, output_tokens, preemptions, steps;
 };
 void wp_model_stats(const struct wp_model *m, struct wp_model_stats *s);
 
