@@ -32,16 +32,42 @@ BENCH := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
 # index/ and policies/ decide the same on every machine: no fused multiply-add behind our back
 $(BUILD)/index/%.o $(BUILD)/policies/%.o: CFLAGS += -ffp-contract=off
 
-.PHONY: all help deps demo demo-up check check-all test unit e2e asan tsan fuzz replay bench lint format install clean
+# What runs under a sanitizer stops at the first error and counts leaks.  Suppressions: by library only.
+export ASAN_OPTIONS  ?= detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1
+export UBSAN_OPTIONS ?= halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS  ?= halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
+# ThreadSanitizer of gcc 12 and clang 14 cannot run where the kernel spreads addresses wider than it knows.
+FIXED := $(if $(findstring thread,$(SANITIZE)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
+
+PYTHON ?= python3
+STEPS  := $(PYTHON) tests/run.py
+# Sub-makes run as many jobs as there are processors, unless the caller gave a number.
+JOBS    = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+SUB     = $(MAKE) $(JOBS)
+MAKEFLAGS += --no-print-directory
+
+.PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit e2e asan tsan race fuzz replay \
+        bench lint cppcheck format install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(BUILD)/warmpath
+all: $(BUILD)/warmpath ## build/warmpath
+
+help: ## this list
+	@awk -F ': .*## |: ## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@echo '  SUITE="a b" chooses unit suites, SANITIZE=address,undefined or thread a sanitized build in its own folder'
+
+deps: ## install what is missing, through apt-get as root or with sudo (SET=all: for check-all too)
+	@sh deploy/deps.sh $(or $(SET),core)
 
 $(BUILD)/warmpath: $(BUILD)/router/main.o $(OBJ)
 	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(BUILD)/%.o: %.c
+NEED := $(if $(shell $(PKG_CONFIG) --exists $(PKGS) 2>/dev/null && echo ok),,need-deps)
+need-deps:
+	@echo "libraries are missing: run make deps" >&2; exit 1
+
+$(BUILD)/%.o: %.c | $(NEED)
 	@mkdir -p $(@D)
 	$(CC) $(STD) $(DEPS) $(WARN) $(SAN) $(CFLAGS) -MMD -MP -c -o $@ $<
 
@@ -61,29 +87,125 @@ $(BUILD)/unit: $(patsubst %.c,$(BUILD)/%.o,$(UNIT) $(filter-out tests/lib/replay
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/lib/replay_main.o $(OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-replay: $(FUZZ:%=$(BUILD)/fuzz/%)
-	@for f in $(FUZZ); do $(BUILD)/fuzz/$$f $$(find tests/data/fuzz/$$f -type f | sort) || exit 1; done
+replay: $(FUZZ:%=$(BUILD)/fuzz/%) ## every fuzz target over its corpus
+	@$(STEPS) $(foreach f,$(FUZZ),'$f=$(FIXED) $(BUILD)/fuzz/$f tests/data/fuzz/$f')
 
-unit: $(BUILD)/unit
-	$(BUILD)/unit $(SUITE)
+unit: $(BUILD)/unit ## the unit tests
+	$(FIXED) $(BUILD)/unit $(SUITE)
+
+E2E := $(wildcard tests/e2e/run.py)
+e2e: $(BUILD)/warmpath ## the real binary on loopback: SET=core, slow, clients or all; ONLY=pattern
+	$(FIXED) $(PYTHON) tests/e2e/run.py --binary $(BUILD)/warmpath --set $(or $(SET),core) $(if $(ONLY),--only '$(ONLY)')
+
+# A race on purpose: the suite under ThreadSanitizer must be able to fail.
+$(BUILD)/race: $(BUILD)/tests/race/planted.o $(OBJ)
+	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+race: ## the planted race is reported, and its locked twin is not
+ifeq ($(SANITIZE),thread)
+race: $(BUILD)/race
+	@$(FIXED) sh tests/race/run.sh $(BUILD)/race
+else
+race:
+	@$(SUB) SANITIZE=thread race
+endif
+
+lint: ## includes go down the floors, licence lines, no own paths, cppcheck when it is there
+	@$(STEPS) 'rules=$(PYTHON) tests/lint/lint.py' 'rules-self-test=$(PYTHON) tests/lint/lint.py --self-test' 'steps=$(PYTHON) tests/lint/steps.py' \
+	  'cppcheck=$(MAKE) cppcheck'
+
+# Warnings only: its opinions on style and portability are mostly about what C allows and we mean.
+cppcheck:
+	@if ! command -v cppcheck >/dev/null; then echo "SKIPPED cppcheck: not installed"; echo "0 passed, 0 failed, 1 skipped"; exit 0; fi; \
+	cppcheck -q -j $$(nproc) --std=c11 --error-exitcode=1 --enable=warning --inline-suppr \
+	  -I. $(foreach f,$(FLOORS),$(wildcard $f)) 2>&1 && echo "1 passed, 0 failed" || { echo "0 passed, 1 failed"; exit 1; }
+
+format: ## clang-format over our C files
+	clang-format -i $(wildcard $(foreach f,$(FLOORS),$f/*.[ch] $f/*/*.[ch]) tests/*/*.[ch])
+
+# Everything that compiles, without running it.
+tests-built: $(BUILD)/warmpath $(BUILD)/unit $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
+
+RUN = 'unit=$(SUB) unit' 'replay=$(SUB) replay' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
+test: ## unit tests, replayed corpora and the core end-to-end tests
+	@$(STEPS) 'build:first=$(SUB) tests-built' $(RUN)
+
+asan: ## the same under AddressSanitizer (with leaks) and UBSan
+	@$(SUB) SANITIZE=address,undefined test
+tsan: ## the same under ThreadSanitizer, and the planted race
+	@$(STEPS) 'tests=$(SUB) SANITIZE=thread test' 'race=$(SUB) SANITIZE=thread race'
+
+# deps may have to install pkg-config and python3 first, so the steps run in a second make.
+check: deps ## what every change must pass: build, lint, unit, replay, core end-to-end; under ten minutes
+	@$(MAKE) check-steps
+CHECK = 'build:first=$(SUB) tests-built' 'lint=$(MAKE) lint' $(RUN)
+check-steps:
+	@$(STEPS) $(CHECK)
+
+DEMO := $(wildcard deploy/demo.sh)
+check-all: ## all that CI runs
+	@sh deploy/deps.sh all
+	@$(MAKE) check-all-steps
+check-all-steps:
+	@$(STEPS) $(CHECK) \
+	  'gcc-werror:plain=$(SUB) CC=gcc WERROR=-Werror BUILD=build/werror-gcc tests-built' \
+	  'clang-werror:plain=$(SUB) CC=clang WERROR=-Werror BUILD=build/werror-clang tests-built' \
+	  'asan=$(MAKE) asan' 'tsan=$(MAKE) tsan' \
+	  'install:plain=$(MAKE) check-install' \
+	  $(if $(E2E),'e2e-slow=$(SUB) e2e SET=slow' 'clients=$(SUB) e2e SET=clients') \
+	  $(if $(DEMO),'demo:plain=$(MAKE) demo DEMO_ARGS=smoke')
+
+demo: deps ## four simulated engines and the router: round_robin, then price, side by side (TRACE=file)
+	@$(SUB) all
+	@sh deploy/demo.sh $(or $(DEMO_ARGS),run)
+demo-up: ## the same fleet, left running, with lines to try
+	@$(MAKE) demo DEMO_ARGS=up
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+bench: $(BENCH:%=$(BUILD)/bench/%) ## build the benchmarks of tests/bench/ and list them
+	@for b in $(BENCH); do echo "$(BUILD)/bench/$$b"; done
+
 # Long fuzzing, clang only: make fuzz TARGET=json SECONDS=60
 TARGET  ?= $(FUZZ)
 SECONDS ?= 20
-fuzz:
+fuzz: ## fuzz each target with libFuzzer: TARGET=json SECONDS=60
 	@for t in $(TARGET); do \
 	  $(MAKE) --no-print-directory CC=$(CLANG) SANITIZE=fuzzer-no-link,address,undefined BUILD=build/fuzz build/fuzz/libfuzzer/$$t && \
 	  mkdir -p build/fuzz/corpus/$$t && \
-	  build/fuzz/libfuzzer/$$t -max_total_time=$(SECONDS) -timeout=5 -rss_limit_mb=2048 build/fuzz/corpus/$$t tests/data/fuzz/$$t || exit 1; done
+	  build/fuzz/libfuzzer/$$t -max_total_time=$(SECONDS) -timeout=5 -rss_limit_mb=2048 \
+	    -artifact_prefix=build/fuzz/corpus/$$t- build/fuzz/corpus/$$t tests/data/fuzz/$$t || exit 1; done
 build/fuzz/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(OBJ)
 	@mkdir -p $(@D)
 	$(CLANG) -fsanitize=fuzzer,address,undefined $(CFLAGS) -o $@ $^ $(LIBS)
 
-clean:
+# A sample of the configuration goes beside the real one, which is the operator's.
+BINDIR     := $(PREFIX)/bin
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+UNITDIR    ?= $(PREFIX)/lib/systemd/system
+MANPAGES   := $(wildcard deploy/*.1 deploy/*.5)
+SAMPLE     := $(wildcard deploy/warmpath.yaml)
+install: $(BUILD)/warmpath ## binary, man pages, systemd unit and sample configuration, under DESTDIR and PREFIX
+	install -D -m 755 $(BUILD)/warmpath $(DESTDIR)$(BINDIR)/warmpath
+	$(foreach m,$(MANPAGES),install -D -m 644 $m $(DESTDIR)$(PREFIX)/share/man/man$(patsubst .%,%,$(suffix $m))/$(notdir $m) &&) true
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/warmpath
+	sed -e 's,@BINDIR@,$(BINDIR),g' -e 's,@SYSCONFDIR@,$(SYSCONFDIR),g' deploy/warmpath.service >$(DESTDIR)$(UNITDIR)/warmpath.service
+	chmod 644 $(DESTDIR)$(UNITDIR)/warmpath.service
+	$(if $(SAMPLE),install -m 644 $(SAMPLE) $(DESTDIR)$(SYSCONFDIR)/warmpath/warmpath.yaml.sample)
+uninstall: ## removes what install put there
+	rm -f $(DESTDIR)$(BINDIR)/warmpath $(DESTDIR)$(UNITDIR)/warmpath.service $(DESTDIR)$(SYSCONFDIR)/warmpath/warmpath.yaml.sample \
+	  $(foreach m,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(patsubst .%,%,$(suffix $m))/$(notdir $m))
+	-rmdir $(DESTDIR)$(SYSCONFDIR)/warmpath
+check-install: # into a folder of the build, and away again
+	rm -rf $(BUILD)/stage
+	$(MAKE) install DESTDIR=$(BUILD)/stage PREFIX=/usr
+	$(BUILD)/stage/usr/bin/warmpath version
+	! grep -n '@[A-Z]*@' $(BUILD)/stage/usr/lib/systemd/system/warmpath.service
+	$(MAKE) uninstall DESTDIR=$(BUILD)/stage PREFIX=/usr
+	test -z "$$(find $(BUILD)/stage -type f)"
+
+clean: ## away with build/
 	rm -rf build
 
--include $(OBJ:.o=.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c))
+-include $(OBJ:.o=.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/race/*.c))
