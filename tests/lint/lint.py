@@ -33,6 +33,8 @@ SPDX = "SPDX-License-Identifier: Apache-2.0"
 # Folders of somebody's own machine; written in pieces, or this line would be found.
 OWN_PATHS = re.compile(r"(?<![\w.~$}-])/(" + "|".join(("wo" + "rk", "ho" + "me", "ro" + "ot", "Us" + "ers")) + r")/\w")
 DATA = "tests/data/"
+SUPPRESSIONS = ("tests/tsan.supp", "tests/lsan.supp")
+BY_LIBRARY = re.compile(r"^(called_from_lib|race|leak):[\w.+-]*(lib[\w+-]+|\.so[\w.]*)$")
 
 
 def files(root):
@@ -103,11 +105,20 @@ def check_paths(root, names):
                 yield f"{name}:{i}: the path of some machine: {line.strip()[:100]}"
 
 
+def check_suppressions(root, names):
+    for name in names:
+        if name in SUPPRESSIONS:
+            for i, line in enumerate(read(root, name).split("\n"), 1):
+                if line.strip() and not line.startswith("#") and not BY_LIBRARY.match(line.strip()):
+                    yield f"{name}:{i}: {line.strip()}: suppress by library only, as called_from_lib:libNAME"
+
+
 RULES = (
     ("includes go down the floors", check_floors),
     ("only net/ and above knows a socket", check_sockets),
     ("each file has its licence line", check_licences),
     ("no path of anybody's machine", check_paths),
+    ("sanitizers are silenced by library only", check_suppressions),
 )
 
 OK = f"/* {SPDX} */\n"
@@ -123,6 +134,7 @@ GOOD = {
     "router/r.h": OK + '#include "index/i.h"\n',
     "router/main.c": OK + '#include "router/r.h"\n#include "sim/s.h"\n#include "node/d.h"\n',
     "tests/unit/t.c": OK + '#include "sim/s.h"\n#include "base/a.h"\n#include "suites.h"\n',
+    "tests/tsan.supp": "# why\ncalled_from_lib:libzmq\nrace:libzmq.so.5\n",
     "docs/x.md": "Put it into /etc/warmpath, not into ~/.config or $HOME/work/x.\n",
 }
 PLANTED = (  # rule, file, what is added to it
@@ -145,6 +157,10 @@ PLANTED = (  # rule, file, what is added to it
     (check_sockets, "policies/p.h", "#include <netinet/in.h>\n"),
     (check_licences, "net/new.c", "int x;\n"),
     (check_licences, "tests/e2e/new.py", "x = 1\n"),
+    (check_suppressions, "tests/tsan.supp", "race:wp_map_put\n"),
+    (check_suppressions, "tests/tsan.supp", "race:base/map.c\n"),
+    (check_suppressions, "tests/tsan.supp", "deadlock:libuv.so\n"),
+    (check_suppressions, "tests/tsan.supp", "race:*\n"),
     (check_paths, "docs/x.md", "See /" + "work/x.\n"),
     (check_paths, "net/n.h", '#define F "/' + 'home/me/x"\n'),
 )
