@@ -19,7 +19,7 @@ FLOORS := base net index policies adapters sim router
 DEPS := $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)) -isystem /usr/share/include/llhttp
 LIBS := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null) -lpthread -lm
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes \
-        -Wvla -Wpointer-arith -Wundef -Wno-unknown-warning-option -Wno-format-truncation -Wno-gnu-zero-variadic-macro-arguments $(WERROR)
+        -Wvla -Wpointer-arith -Wundef -Wno-unknown-warning-option -Wno-format-truncation -Wno-string-conversion -Wno-gnu-zero-variadic-macro-arguments $(WERROR)
 SAN  := $(SANITIZE:%=-fsanitize=%) $(if $(SANITIZE),-fno-omit-frame-pointer -fno-sanitize-recover=all)
 STD  := -std=c11 -D_GNU_SOURCE -DWP_VERSION='"$(VERSION)"' -I. -I$(BUILD)
 
