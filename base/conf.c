@@ -294,23 +294,43 @@ int wp_conf_secret(const char *dir, const char *name, char **out, size_t *n, str
     return rc;
 }
 
-int wp_conf_error(struct wp_conf *c, const char *key, const char *fmt, ...)
+/* The node of a dotted key, or the nearest one above it: then *whole is false. */
+static const struct wp_conf_node *walk(const struct wp_conf *c, const char *key, bool *whole)
 {
     const struct wp_conf_node *n = c->root;
     struct wp_str rest = wp_str_of(key), part;
-    char text[512];
-    va_list ap;
 
+    *whole = n != NULL;
     while (n && wp_str_split(&rest, '.', &part)) {
         uint64_t i;
         const struct wp_conf_node *child = n->kind == CONF_SEQ && wp_str_u64(part, &i)
                                                ? wp_conf_nth(n, i)
                                                : wp_conf_child(n, part);
 
-        if (!child)
+        if (!child) {
+            *whole = false;
             break;
+        }
         n = child;
     }
+    return n;
+}
+
+bool wp_conf_given(const struct wp_conf *c, const char *key)
+{
+    bool whole;
+    const struct wp_conf_node *n = walk(c, key, &whole);
+
+    return whole && !n->empty;
+}
+
+int wp_conf_error(struct wp_conf *c, const char *key, const char *fmt, ...)
+{
+    bool whole;
+    const struct wp_conf_node *n = walk(c, key, &whole);
+    char text[512];
+    va_list ap;
+
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);

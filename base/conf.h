@@ -70,6 +70,8 @@ struct wp_conf {
     struct wp_buf *errors; /* the caller's */
     unsigned n_errors;     /* beyond 50 they are counted only */
     bool no_memory;
+    bool foreign; /* set it for a text from the network: no files are read for it, "${NAME}" is text
+                   */
     /* the rest is private */
     struct wp_arena arena;
     struct wp_conf_node *root;
@@ -102,6 +104,8 @@ int wp_conf_bind(struct wp_conf *c, const struct wp_conf_key rows[], void *base)
  * for checks across keys. */
 int wp_conf_error(struct wp_conf *c, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* Whether the text says something for a dotted key. */
+bool wp_conf_given(const struct wp_conf *c, const char *key);
 void wp_conf_fini(struct wp_conf *c); /* of the tree; errors stay the caller's */
 
 /* The defaults alone.  Errors: WP_ENOMEM (then *base is cleared). */

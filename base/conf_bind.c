@@ -144,7 +144,7 @@ static bool text_of(struct wp_conf *c, const struct wp_conf_node *n, const struc
         wp_conf_fail(c, n->place, n->line, path->text, "want text without NULs");
         return false;
     }
-    if (n->style == CONF_LITERAL || !has_variable(n->text))
+    if (c->foreign || n->style == CONF_LITERAL || !has_variable(n->text))
         return true;
     if (n->style == CONF_PLAIN) {
         refuse(c, n, path, "quotes around text with ${");
@@ -326,6 +326,11 @@ static void bind_secret(struct wp_conf *c, const struct wp_conf_key *row,
 
     if (n->kind != CONF_SCALAR) {
         refuse_row(c, row, n, path);
+        return;
+    }
+    if (c->foreign) {
+        wp_conf_fail(c, n->place, n->line, path->text,
+                     "only the configuration file may name files");
         return;
     }
     if (!text_of(c, n, path, &name) || name.n == 0)

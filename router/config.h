@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * router/config.h - everything that can be set, as plain data.
- * Read from the file and the flags by the rows in config.c, checked whole, then constant; a reload builds a new one and swaps.
- * Owner: wp_config_destroy().  Strings are never NULL unless said; times are microseconds, sizes bytes.
+ * Read from the file and the flags by the rows in config.c, checked whole, then constant; a reload
+ * builds a new one and swaps. Owner: wp_config_destroy().  Strings are never NULL unless said;
+ * times are microseconds, sizes bytes.
  */
 #ifndef WP_ROUTER_CONFIG_H
 #define WP_ROUTER_CONFIG_H
@@ -11,24 +12,29 @@
 #include "base/log.h"
 #include "policies/policy.h"
 
-enum wp_reveal { WP_REVEAL_AUTO, WP_REVEAL_ALL, WP_REVEAL_ID, WP_REVEAL_NONE }; /* auto: all on loopback, else id */
+enum wp_reveal {
+    WP_REVEAL_AUTO,
+    WP_REVEAL_ALL,
+    WP_REVEAL_ID,
+    WP_REVEAL_NONE
+}; /* auto: all on loopback, else id */
 enum wp_role { WP_ROLE_BOTH, WP_ROLE_PREFILL, WP_ROLE_DECODE };
 
 struct wp_config_model {
     char *name;
-    char **aliases; /* ends with NULL; never NULL itself */
-    char *tokenizer; /* kind: "bytes" (later: bpe, engine) */
-    char *profile;   /* of the engine that serves it; "" = default */
-    double speed;    /* of that engine against the profile */
+    char **aliases;              /* ends with NULL; never NULL itself */
+    char *tokenizer;             /* kind: "bytes" (later: bpe, engine) */
+    char *profile;               /* of the engine that serves it; "" = default */
+    double speed;                /* of that engine against the profile */
     uint64_t kv_bytes_per_token; /* 0: the profile's */
 };
 
 struct wp_config_worker {
-    char *id;  /* "" in the file: made from the URL: host:port */
-    char *url; /* http://host:port */
+    char *id;     /* "" in the file: made from the URL: host:port */
+    char *url;    /* http://host:port */
     char *engine; /* auto, vllm, openai */
     char *node;
-    char **models; /* empty: asked of the engine */
+    char **models;          /* empty: asked of the engine */
     uint32_t max_model_len; /* 0: asked of the engine */
     uint32_t block_size;    /* 0: asked of the engine, else 16 */
     uint64_t kv_tokens;     /* capacity for history; 0: asked of the engine, else the profile's */
@@ -59,7 +65,8 @@ struct wp_config {
     struct {
         uint64_t connections, in_flight, per_worker; /* 0: no limit */
         uint64_t body_bytes, bodies_total_bytes, head_bytes;
-        uint64_t head_us, body_us, keepalive_us, send_us, connect_us, first_byte_us, idle_us, drain_us, rest_max_us;
+        uint64_t head_us, body_us, keepalive_us, send_us, connect_us, first_byte_us, idle_us,
+            drain_us, rest_max_us;
     } limits;
     struct {
         uint32_t attempts; /* beyond the first */
@@ -81,14 +88,19 @@ struct wp_config {
 };
 
 /*
- * Reads file (NULL: none) and then set[n] ("policy.price.room_us=5000"; each as if written in the file, later ones win) and worker[n] (a SPEC of
- * the command line).  Errors go, one a line, into errors (FILE:LINE: key: want ..., got ...); returns WP_EINVAL then and out is NULL.
+ * Reads file (NULL: none) and then set[n] ("policy.price.room_us=5000"; each as if written in the
+ * file, later ones win) and worker[n] (a SPEC of the command line).  Errors go, one a line, into
+ * errors (FILE:LINE: key: want ..., got ...); returns WP_EINVAL then and out is NULL.
  */
 int wp_config_read(struct wp_config **out, const char *file, const char *const set[], size_t n_set,
                    const char *const worker[], size_t n_worker, struct wp_buf *errors);
 void wp_config_destroy(struct wp_config *c);
 
-/* One workers: entry as JSON text (POST /workers), checked by the same rows.  *w is the caller's: wp_config_worker_fini. */
+/*
+ * One workers: entry as JSON text (POST /workers), checked by the same rows; no file is read for it
+ * and no environment variable replaced.  *w is the caller's: wp_config_worker_fini.  Errors:
+ * WP_EINVAL, WP_ENOMEM; nothing to free then.
+ */
 int wp_config_worker_json(struct wp_config_worker *w, struct wp_str json, struct wp_err *err);
 int wp_config_worker_copy(struct wp_config_worker *to, const struct wp_config_worker *from);
 void wp_config_worker_fini(struct wp_config_worker *w);
@@ -99,5 +111,10 @@ int wp_config_json(const struct wp_config *c, struct wp_buf *out);
 int wp_config_diff(const struct wp_config *a, const struct wp_config *b, struct wp_buf *out);
 /* The reference that `warmpath help config` prints: every key, type, default, range, meaning. */
 int wp_config_help(struct wp_buf *out);
+/* Each key that holds a value: "workers[].url"; for the tests that hold the documents against the
+ * rows. */
+int wp_config_each(int (*fn)(void *arg, const char *name, const char *takes,
+                             const struct wp_conf_key *row),
+                   void *arg);
 
 #endif

@@ -1,8 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
+/* The table of commands: one row and one header a program. */
+#include "router/check.h"
+#include "router/help.h"
 
-int main(void)
+#include <signal.h>
+
+static int help(int argc, char **argv);
+
+/* clang-format off */
+static const struct wp_command commands[] = {
+    {"check",    wp_check_main,    "read a configuration and say what is wrong with it"},
+    {"policies", wp_policies_main, "list what can choose a worker"},
+    {"version",  wp_version_main,  "print the version"},
+    {"help",     help,             "print this, a command's flags, or every setting"},
+    {NULL, NULL, NULL},
+};
+/* clang-format on */
+
+static int help(int argc, char **argv)
 {
-    puts("warmpath " WP_VERSION);
-    return 0;
+    return wp_help_run(commands, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of a write, not our end */
+    return wp_command_run(commands, argc, argv);
 }

@@ -527,12 +527,33 @@ static void the_help_names_type_default_and_meaning(void)
     wp_buf_fini(&out);
 }
 
+static void a_text_from_elsewhere_reads_no_files_and_no_environment(void)
+{
+    struct wp_buf out = {0};
+    struct wp_conf c = {.errors = &out, .foreign = true};
+    struct all a = {0};
+
+    setenv("WP_TEST_SECRET", "hush", 1);
+    wp_conf_read_text(&c, "body", WP_STR("{\"text\": \"${WP_TEST_SECRET}\"}"));
+    EXPECT_INT("bind", 0, wp_conf_bind(&c, rows, &a));
+    EXPECT_TEXT("as it stands", "${WP_TEST_SECRET}", wp_str_of(a.text));
+    wp_conf_clear(rows, &a);
+    wp_conf_fini(&c);
+    wp_conf_read_text(&c, "body", WP_STR("{\"secret_file\": \"tests/data/conf/secret\"}"));
+    EXPECT_INT("bind", WP_EINVAL, wp_conf_bind(&c, rows, &a));
+    EXPECT_TEXT("refused", "body:1: secret_file: only the configuration file may name files\n",
+                wp_buf_str(&out));
+    wp_conf_clear(rows, &a);
+    wp_conf_fini(&c);
+    wp_buf_fini(&out);
+}
+
 static void no_allocation_that_fails_breaks_or_leaks(void)
 {
     static const char *const set[3] = {"list=[a, b]", "pairs.a=b", "parts.+={name: y}"};
     static const char *const texts[] = {
-        "small: 3\ntext: \"${WP_TEST_ONE}\"\nparts: [{name: x, tags: {a: b}}]\n"
-        "secret_file: tests/data/conf/secret\nsecrets_file: tests/data/conf/secrets\n",
+        ("small: 3\ntext: \"${WP_TEST_ONE}\"\nparts: [{name: x, tags: {a: b}}]\n"
+        "secret_file: tests/data/conf/secret\nsecrets_file: tests/data/conf/secrets\n"),
         "{\"text\": \"x\", \"list\": [\"a\"]}",
         "small: x\nunknown: y\n",
     };
@@ -579,6 +600,8 @@ const struct wp_suite suite_conf = {
         {"errors across keys find their line", errors_across_keys_find_their_line},
         {"what differs is a line a key", what_differs_is_a_line_a_key},
         {"the help names type, default and meaning", the_help_names_type_default_and_meaning},
+        {"a text from elsewhere reads no files and no environment",
+         a_text_from_elsewhere_reads_no_files_and_no_environment},
         {"no allocation that fails breaks or leaks", no_allocation_that_fails_breaks_or_leaks},
         {NULL, NULL},
     },

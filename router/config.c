@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/config.h"
+
+#include "policies/profile.h"
+#include "router/config_check.h"
+
+#include <stdio.h>
+
+static const char *policy_name(size_t i)
+{
+    return wp_policies[i] ? wp_policies[i]->name : NULL;
+}
+
+/* clang-format off */
+static const char *const reveals[] = {"auto", "all", "id", "none", NULL};
+static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
+static const char *const formats[] = {"text", "json", NULL};
+
+/* A row: key, default, meaning, and what its type needs.  C(field): of struct wp_config. */
+#define C(field) .at = offsetof(struct wp_config, field)
+#define M(field) .at = offsetof(struct wp_config_model, field)
+#define W(field) .at = offsetof(struct wp_config_worker, field)
+#define ROW(key, kind, d, about, ...) {.name = key, .type = WP_CONF_##kind, .def = d, .meaning = about, __VA_ARGS__}
+#define TABLE(key, sub) {.name = key, .type = WP_CONF_TABLE, .rows = sub}
+#define LATER(key) {.name = key, .type = WP_CONF_LATER}
+#define RANGE(low, high) .min = (low), .max = (high)
+
+static const struct wp_conf_key listen_rows[] = {
+    ROW("api", STR, "127.0.0.1:30000", "where clients are served; beyond loopback only with api_keys_file or insecure", C(listen.api), .check = wp_check_address),
+    ROW("admin", STR, "127.0.0.1:29000", "where operators and Prometheus are served; beyond loopback only with admin_key_file or insecure", C(listen.admin), .check = wp_check_address),
+    ROW("api_keys_file", SECRETS, "", "keys that clients must send as bearer tokens, one a line", C(listen.api_keys)),
+    ROW("admin_key_file", SECRET, "", "the key that every admin call needs, but for /livez, /readyz and the page", C(listen.admin_key)),
+    ROW("insecure", BOOL, "false", "lets both ports listen beyond loopback without keys", C(listen.insecure)),
+    ROW("trust_client_routing", BOOL, "false", "lets clients send what steers an engine (x-data-parallel-rank, kv_transfer_params)", C(listen.trust_client_routing)),
+    ROW("reveal", CHOICE, "auto", "which headers an answer gets: all, only x-request-id, none; auto is all on loopback, else id", C(listen.reveal), .choices = reveals),
+    LATER("tls"),
+    {0},
+};
+
+static const struct wp_conf_key tokenizer_rows[] = {
+    ROW("kind", STR, "bytes", "how prompts become blocks: bytes is text in chunks, matched approximately", M(tokenizer), .check = wp_check_tokenizer, .known = wp_known_tokenizer),
+    LATER("path"),
+    {0},
+};
+static const struct wp_conf_key model_rows[] = {
+    ROW("name", STR, NULL, "the model's name, as requests and engines have it", M(name)),
+    ROW("aliases", STRS, NULL, "other names that requests may use for it", M(aliases)),
+    TABLE("tokenizer", tokenizer_rows),
+    ROW("profile", STR, "", "what its engines cost, by name; empty is the first built-in one", M(profile), .check = wp_check_profile),
+    ROW("speed", DOUBLE, "1", "how fast its engines are against that profile", M(speed), RANGE(0.001, 1000)),
+    ROW("kv_bytes_per_token", U64, "0", "bytes of KV cache a token; 0 is the profile's", M(kv_bytes_per_token), RANGE(0, 1e9)),
+    LATER("confirm"),
+    {0},
+};
+
+static const struct wp_conf_key worker_rows[] = {
+    ROW("id", STR, "", "its name in logs, metrics and admin calls; empty is the URL's host:port", W(id), .check = wp_check_id),
+    ROW("url", STR, NULL, "where the engine serves: http://host:port", W(url), .check = wp_check_url),
+    ROW("engine", STR, "auto", "what kind of engine: auto finds out", W(engine), .check = wp_check_engine, .known = wp_known_engine),
+    ROW("node", STR, "", "the machine that it runs on", W(node)),
+    ROW("models", STRS, NULL, "what it serves; empty is asked of the engine", W(models)),
+    ROW("max_model_len", U32, "0", "longest prompt and answer in tokens; 0 is asked of the engine", W(max_model_len), RANGE(0, 4294967295.0)),
+    ROW("block_size", U32, "0", "tokens of a prefix block; 0 is asked of the engine, else 16", W(block_size), RANGE(0, 65536)),
+    ROW("kv_tokens", U64, "0", "KV cache in tokens; 0 is asked of the engine, else the profile's", W(kv_tokens), RANGE(0, 1e15)),
+    ROW("api_key_file", SECRET, "", "the key to send to it as a bearer token", W(api_key)),
+    ROW("tags", PAIRS, NULL, "anything to know it by: {zone: a}", W(tags)),
+    LATER("role"), LATER("ranks"), LATER("events"), LATER("events_mode"), LATER("replay"), LATER("hash_domain"), LATER("pair"), LATER("ca"),
+    {0},
+};
+
+static const struct wp_conf_key price_rows[] = {
+    ROW("room_us", DOUBLE, "10000", "price of the room that a block of 512 tokens takes, in microseconds", C(policy.conf.room_us), RANGE(0, 1e9)),
+    ROW("room_cap_blocks", DOUBLE, "20", "for at most so many blocks of one request; 0 is for all", C(policy.conf.room_cap_blocks), RANGE(0, 1e9)),
+    ROW("room_wait_share", DOUBLE, "0.03", "and this share of all workers' mean wait, per block", C(policy.conf.room_wait_share), RANGE(0, 100)),
+    ROW("near_us", DOUBLE, "1000", "prices within this of the best are a tie, in microseconds", C(policy.conf.near_us), RANGE(0, 1e9)),
+    ROW("near_share", DOUBLE, "0.01", "and those within this share of the best", C(policy.conf.near_share), RANGE(0, 1)),
+    ROW("doubt", DOUBLE, "0.5", "share of a doubtful hit that counts", C(policy.conf.doubt), RANGE(0, 1)),
+    {0},
+};
+static const struct wp_conf_key policy_rows[] = {
+    ROW("name", STR, "price", "what chooses the worker", C(policy.name), .check = wp_check_policy, .known = policy_name),
+    TABLE("price", price_rows),
+    ROW("bound", DOUBLE, "1.25", "prefix_hash and session: at most so many times the mean number in flight", C(policy.conf.bound), RANGE(1, 1e9)),
+    ROW("prefix_blocks", U32, "4", "prefix_hash: leading blocks of the prompt that choose", C(policy.conf.prefix_blocks), RANGE(1, 4096)),
+    ROW("seed", U64, "0", "where round_robin starts", C(policy.conf.seed)),
+    {0},
+};
+
+static const struct wp_conf_key slo_rows[] = {
+    ROW("ttft_s", SECONDS, "5", "time to the first token that is good enough", C(slo.ttft_us), RANGE(0.001, 86400)),
+    ROW("ttft_factor", DOUBLE, "2", "or so many times what the prompt takes on an idle worker, if that is longer", C(slo.ttft_factor), RANGE(0, 1000)),
+    ROW("itl_ms", MS, "150", "time between tokens that is good enough", C(slo.itl_us), RANGE(0.1, 86400000)),
+    {0},
+};
+
+static const struct wp_conf_key limits_rows[] = {
+    ROW("connections", U64, "10000", "client connections of each port at once; beyond, accepting pauses; 0 is no limit", C(limits.connections), RANGE(0, 10000000)),
+    ROW("in_flight", U64, "0", "requests at once; beyond, 429; 0 is no limit", C(limits.in_flight), RANGE(0, 10000000)),
+    ROW("per_worker", U64, "0", "requests at once on one worker; 0 is no limit", C(limits.per_worker), RANGE(0, 10000000)),
+    ROW("body_bytes", BYTES, "64Mi", "a request's body", C(limits.body_bytes), RANGE(1024, 1099511627776.0)),
+    ROW("bodies_total_bytes", BYTES, "1Gi", "bodies that are held at once; beyond, 429", C(limits.bodies_total_bytes), RANGE(1024, 1099511627776.0)),
+    ROW("head_bytes", BYTES, "64Ki", "a request's or an answer's head", C(limits.head_bytes), RANGE(1024, 1048576)),
+    ROW("head_s", SECONDS, "5", "a request's head, from its first byte", C(limits.head_us), RANGE(0.001, 86400)),
+    ROW("body_s", SECONDS, "60", "longest silence inside a request's body", C(limits.body_us), RANGE(0.001, 86400)),
+    ROW("keepalive_s", SECONDS, "60", "idle client connections are kept for so long", C(limits.keepalive_us), RANGE(0.001, 86400)),
+    ROW("send_s", SECONDS, "60", "a client that takes nothing for so long is dropped", C(limits.send_us), RANGE(0.001, 86400)),
+    ROW("connect_s", SECONDS, "2", "connecting to a worker", C(limits.connect_us), RANGE(0.001, 86400)),
+    ROW("first_byte_s", SECONDS, "120", "a worker's answer, until its head", C(limits.first_byte_us), RANGE(0.001, 86400)),
+    ROW("idle_s", SECONDS, "60", "longest silence inside a worker's answer", C(limits.idle_us), RANGE(0.001, 86400)),
+    ROW("drain_s", SECONDS, "180", "requests under way have so long to end when the router stops", C(limits.drain_us), RANGE(0, 86400)),
+    ROW("rest_max_s", SECONDS, "300", "longest Retry-After that is obeyed", C(limits.rest_max_us), RANGE(0, 86400)),
+    LATER("queue"),
+    {0},
+};
+
+static const struct wp_conf_key retry_rows[] = {
+    ROW("attempts", U32, "2", "tries on other workers after the first has failed", C(retry.attempts), RANGE(0, 16)),
+    ROW("budget", DOUBLE, "0.1", "share of requests that may be tried again", C(retry.budget), RANGE(0, 1)),
+    {0},
+};
+static const struct wp_conf_key health_rows[] = {
+    ROW("interval_s", SECONDS, "5", "time between two probes of a worker", C(health.interval_us), RANGE(0.01, 86400)),
+    ROW("fail", U32, "3", "failed probes in a row that take a worker out", C(health.fail), RANGE(1, 1000)),
+    ROW("pass", U32, "2", "good probes in a row that bring it back", C(health.pass), RANGE(1, 1000)),
+    ROW("path", STR, "", "what to ask for; empty is the engine kind's own", C(health.path), .check = wp_check_path),
+    {0},
+};
+static const struct wp_conf_key index_rows[] = {
+    ROW("cap_bytes", BYTES, "2Gi", "memory of the prefix index; beyond, the oldest ends of prefixes go", C(index.cap_bytes), RANGE(1048576, 17592186044416.0)),
+    LATER("snapshot"),
+    {0},
+};
+static const struct wp_conf_key log_rows[] = {
+    ROW("level", CHOICE, "info", "what is logged: debug has a line for every request", C(log.level), .choices = levels),
+    ROW("format", CHOICE, "text", "how", C(log.format), .choices = formats),
+    {0},
+};
+
+static const struct wp_conf_key rows[] = {
+    TABLE("listen", listen_rows),
+    {.name = "models", .type = WP_CONF_LIST, .rows = model_rows, C(models), .count = offsetof(struct wp_config, n_models), .size = sizeof(struct wp_config_model)},
+    {.name = "workers", .type = WP_CONF_LIST, .rows = worker_rows, C(workers), .count = offsetof(struct wp_config, n_workers), .size = sizeof(struct wp_config_worker)},
+    TABLE("policy", policy_rows),
+    TABLE("slo", slo_rows),
+    TABLE("limits", limits_rows),
+    TABLE("retry", retry_rows),
+    TABLE("health", health_rows),
+    TABLE("index", index_rows),
+    TABLE("log", log_rows),
+    ROW("threads", U32, "1", "loops that serve, one a thread", C(threads), RANGE(1, 256)),
+    LATER("discovery"), LATER("tiers"), LATER("links"), LATER("tenants"), LATER("share"), LATER("transfer"),
+    {0},
+};
+/* clang-format on */
+
+static int read_into(struct wp_conf *conf, struct wp_config *c, const char *file,
+                     const char *const set[], size_t n_set, const char *const worker[],
+                     size_t n_worker)
+{
+    int rc = file ? wp_conf_read_file(conf, file) : 0;
+
+    /* all errors of the command line are told; the settings of a file that is no YAML are not
+     * guessed at */
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < n_worker; i++)
+        wp_conf_spec(conf, rows, "workers", "url", "--worker", worker[i]);
+    for (size_t i = 0; i < n_set; i++)
+        wp_conf_set(conf, rows, set[i]);
+    wp_conf_bind(conf, rows, c);
+    if (!conf->no_memory)
+        wp_config_check(conf, c);
+    return conf->no_memory ? WP_ENOMEM : conf->n_errors ? WP_EINVAL : 0;
+}
+
+int wp_config_read(struct wp_config **out, const char *file, const char *const set[], size_t n_set,
+                   const char *const worker[], size_t n_worker, struct wp_buf *errors)
+{
+    struct wp_conf conf = {.errors = errors};
+    struct wp_config *c = wp_calloc(1, sizeof *c);
+    int rc;
+
+    *out = NULL;
+    if (!c)
+        return WP_ENOMEM;
+    rc = read_into(&conf, c, file, set, n_set, worker, n_worker);
+    wp_conf_fini(&conf);
+    if (rc < 0)
+        wp_config_destroy(c);
+    else
+        *out = c;
+    return rc;
+}
+
+void wp_config_destroy(struct wp_config *c)
+{
+    if (!c)
+        return;
+    wp_conf_clear(rows, c);
+    wp_free(c);
+}
+
+/* The first line of the errors, without its end. */
+static int first_error(struct wp_buf *errors, int rc, struct wp_err *err)
+{
+    struct wp_str rest = wp_buf_str(errors), line = {0};
+
+    wp_str_split(&rest, '\n', &line);
+    return rc == WP_ENOMEM ? wp_fail(err, rc, "out of memory")
+                           : wp_fail(err, rc, WP_STR_FMT, WP_STR_ARG(line));
+}
+
+int wp_config_worker_json(struct wp_config_worker *w, struct wp_str json, struct wp_err *err)
+{
+    struct wp_buf errors = {0};
+    struct wp_conf conf = {.errors = &errors, .foreign = true};
+    int rc;
+
+    *w = (struct wp_config_worker){0};
+    if (!wp_str_starts(wp_str_trim(json), "{"))
+        return wp_fail(err, WP_EINVAL,
+                       "want a JSON object, such as {\"url\": \"http://host:port\"}");
+    rc = wp_conf_read_text(&conf, "worker", json);
+    if (rc == 0)
+        rc = wp_conf_bind(&conf, worker_rows, w);
+    if (rc == 0)
+        rc = wp_config_name_worker(w);
+    if (rc < 0) {
+        rc = first_error(&errors, rc, err);
+        wp_config_worker_fini(w);
+    }
+    wp_conf_fini(&conf);
+    wp_buf_fini(&errors);
+    return rc;
+}
+
+int wp_config_worker_copy(struct wp_config_worker *to, const struct wp_config_worker *from)
+{
+    *to = (struct wp_config_worker){0};
+    return wp_conf_copy(worker_rows, to, from);
+}
+
+void wp_config_worker_fini(struct wp_config_worker *w)
+{
+    wp_conf_clear(worker_rows, w);
+}
+
+int wp_config_json(const struct wp_config *c, struct wp_buf *out)
+{
+    return wp_conf_json(rows, c, out);
+}
+
+int wp_config_diff(const struct wp_config *a, const struct wp_config *b, struct wp_buf *out)
+{
+    return wp_conf_diff(rows, a, b, out);
+}
+
+int wp_config_help(struct wp_buf *out)
+{
+    return wp_conf_help(rows, out);
+}
+
+int wp_config_each(int (*fn)(void *arg, const char *name, const char *takes,
+                             const struct wp_conf_key *row),
+                   void *arg)
+{
+    return wp_conf_each(rows, fn, arg);
+}
