@@ -39,6 +39,10 @@ export TSAN_OPTIONS  ?= halt_on_error=1:second_deadlock_stack=1:suppressions=$(C
 # ThreadSanitizer of gcc 12 and clang 14 cannot run where the kernel spreads addresses wider than it knows.
 FIXED := $(if $(findstring thread,$(SANITIZE)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 
+# V=1 shows the whole command lines.
+Q      := $(if $(V),,@)
+say     = $(if $(V),,@echo '  $(1) $(2)')
+
 PYTHON ?= python3
 STEPS  := $(PYTHON) tests/run.py
 # Sub-makes run as many jobs as there are processors, unless the caller gave a number.
@@ -55,13 +59,14 @@ all: $(BUILD)/warmpath ## build/warmpath
 
 help: ## this list
 	@awk -F ': .*## |: ## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
-	@echo '  SUITE="a b" chooses unit suites, SANITIZE=address,undefined or thread a sanitized build in its own folder'
+	@echo '  V=1 shows command lines, SUITE="a b" chooses unit suites, SANITIZE=address,undefined or thread a sanitized build in its own folder'
 
 deps: ## install what is missing, through apt-get as root or with sudo (SET=all: for check-all too)
 	@sh deploy/deps.sh $(or $(SET),core)
 
 $(BUILD)/warmpath: $(BUILD)/router/main.o $(OBJ)
-	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 NEED := $(if $(shell $(PKG_CONFIG) --exists $(PKGS) 2>/dev/null && echo ok),,need-deps)
 need-deps:
@@ -69,11 +74,13 @@ need-deps:
 
 $(BUILD)/%.o: %.c | $(NEED)
 	@mkdir -p $(@D)
-	$(CC) $(STD) $(DEPS) $(WARN) $(SAN) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC,$@)
+	$(Q)$(CC) $(STD) $(DEPS) $(WARN) $(SAN) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/llhttp/%.o: $(LLHTTP)/%.c
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -DLLHTTP_STRICT_MODE=1 $(DEPS) $(SAN) $(CFLAGS) -w -c -o $@ $<
+	$(call say,CC,$@)
+	$(Q)$(CC) -std=c11 -DLLHTTP_STRICT_MODE=1 $(DEPS) $(SAN) $(CFLAGS) -w -c -o $@ $<
 
 # Unit tests: every tests/unit/NAME.c exports suite_NAME; the list is made from the file names.
 $(BUILD)/suites.h: $(UNIT) Makefile
@@ -81,12 +88,14 @@ $(BUILD)/suites.h: $(UNIT) Makefile
 	@{ for s in $(patsubst tests/unit/%.c,%,$(UNIT)); do echo "SUITE($$s)"; done; } >$@
 $(BUILD)/tests/lib/unit_main.o: $(BUILD)/suites.h
 $(BUILD)/unit: $(patsubst %.c,$(BUILD)/%.o,$(UNIT) $(filter-out tests/lib/replay_main.c,$(TLIB))) $(OBJ)
-	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs $(TPKGS)) $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs $(TPKGS)) $(LIBS)
 
 # Fuzz targets, linked with a main that replays their corpus (tests/data/fuzz/NAME/*).
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/lib/replay_main.o $(OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 replay: $(FUZZ:%=$(BUILD)/fuzz/%) ## every fuzz target over its corpus
 	@$(STEPS) $(foreach f,$(FUZZ),'$f=$(FIXED) $(BUILD)/fuzz/$f tests/data/fuzz/$f')
 
@@ -99,7 +108,8 @@ e2e: $(BUILD)/warmpath ## the real binary on loopback: SET=core, slow, clients o
 
 # A race on purpose: the suite under ThreadSanitizer must be able to fail.
 $(BUILD)/race: $(BUILD)/tests/race/planted.o $(OBJ)
-	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 race: ## the planted race is reported, and its locked twin is not
 ifeq ($(SANITIZE),thread)
 race: $(BUILD)/race
@@ -162,7 +172,8 @@ demo-up: ## the same fleet, left running, with lines to try
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 bench: $(BENCH:%=$(BUILD)/bench/%) ## build the benchmarks of tests/bench/ and list them
 	@for b in $(BENCH); do echo "$(BUILD)/bench/$$b"; done
@@ -178,7 +189,8 @@ fuzz: ## fuzz each target with libFuzzer: TARGET=json SECONDS=60
 	    -artifact_prefix=build/fuzz/corpus/$$t- build/fuzz/corpus/$$t tests/data/fuzz/$$t || exit 1; done
 build/fuzz/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(OBJ)
 	@mkdir -p $(@D)
-	$(CLANG) -fsanitize=fuzzer,address,undefined $(CFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CLANG) -fsanitize=fuzzer,address,undefined $(CFLAGS) -o $@ $^ $(LIBS)
 
 # A sample of the configuration goes beside the real one, which is the operator's.
 BINDIR     := $(PREFIX)/bin
