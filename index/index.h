@@ -25,7 +25,7 @@ struct wp_index;
 
 enum { WP_TIER_MAX = 8 }; /* 0 is the fastest: gpu cpu disk remote, then what the configuration describes */
 enum { WP_TIER_GPU, WP_TIER_CPU, WP_TIER_DISK, WP_TIER_REMOTE };
-enum { WP_NO_HOLDER = 0xFFFFFFFF };
+#define WP_NO_HOLDER 0xFFFFFFFFu
 enum wp_holder_kind { WP_HOLDER_RANK, WP_HOLDER_NODE, WP_HOLDER_POOL };
 enum wp_space_kind { WP_SPACE_TOKENS, WP_SPACE_BYTES, WP_SPACE_BIGRAM };
 
