@@ -33,6 +33,18 @@ static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
     *buf = uv_buf_init(stream_of(h)->loop->read_bytes, WP_READ_BYTES);
 }
 
+/* libuv takes a hang-up behind some bytes for an end and never asks the socket: a reset is not an end. */
+static int hidden_error(const struct wp_stream *s)
+{
+    int error = 0;
+    socklen_t n = sizeof error;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&s->tcp, &fd) < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0)
+        return WP_ECONNRESET;
+    return -error;
+}
+
 static void on_read(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
 {
     struct wp_stream *s = stream_of(h);
@@ -44,7 +56,9 @@ static void on_read(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
         return;
     }
     wp_stream_read_stop(s);
-    if (n == UV_EOF) {
+    if (n == UV_EOF)
+        n = hidden_error(s);
+    if (n == 0) {
         s->eof = true;
         s->ops->on_eof(s);
     } else {
