@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static const char id_letters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@[]-";
 /* As adapters/adapter.h has them, and the word for finding out. */
 static const char *const engines[] = {"auto", "vllm", "openai"};
 
@@ -28,6 +30,12 @@ int wp_check_url(const char *text, struct wp_err *err)
 
     if (!wp_url_parse(wp_str_of(text), &url, &why))
         return wp_fail(err, WP_EINVAL, "want http://host:port, got \"%.64s\": %s", text, why);
+    for (size_t i = 0; i < url.host.n; i++) /* it becomes the worker's id */
+        if (!strchr(id_letters, url.host.p[i]))
+            return wp_fail(err, WP_EINVAL,
+                           "want http://host:port, got \"%.64s\": want letters, digits and .:-_ in "
+                           "the host",
+                           text);
     if (url.tls)
         return wp_fail(err, WP_EINVAL,
                        "want http://host:port, got \"%.64s\": https is not in this version", text);
@@ -36,11 +44,9 @@ int wp_check_url(const char *text, struct wp_err *err)
 
 int wp_check_id(const char *text, struct wp_err *err)
 {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@[]-";
     size_t n = strlen(text);
 
-    if (strspn(text, letters) == n && n <= 128)
+    if (strspn(text, id_letters) == n && n <= 128)
         return 0;
     return wp_fail(err, WP_EINVAL, "want at most 128 letters, digits and ._:@[]-, got \"%.64s\"",
                    text);
