@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum { PIECES_MAX = 8 };
 
@@ -126,6 +127,19 @@ int wp_stream_accept(struct wp_stream *s, uv_stream_t *listener)
     s->connected = true;
     uv_tcp_nodelay(&s->tcp,
                    1); /* fails only when the peer has gone already: the first read tells */
+    return 0;
+}
+
+int wp_stream_open(struct wp_stream *s, int fd)
+{
+    int rc = uv_tcp_open(&s->tcp, fd);
+
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    s->connected = true;
+    uv_tcp_nodelay(&s->tcp, 1);
     return 0;
 }
 

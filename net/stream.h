@@ -42,6 +42,7 @@ struct wp_stream {
 int wp_stream_init(struct wp_stream *s, struct wp_loop *l, const struct wp_stream_ops *ops);
 int wp_stream_connect(struct wp_stream *s, const struct sockaddr *addr); /* answers on_connect */
 int wp_stream_accept(struct wp_stream *s, uv_stream_t *listener);        /* TCP_NODELAY set on both sides */
+int wp_stream_open(struct wp_stream *s, int fd); /* a connected socket; takes fd, also on failure */
 
 /* Starts or stops reading (back-pressure).  A stopped stream notices no FIN: see wp_stream_peer(). */
 int wp_stream_read_start(struct wp_stream *s);

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Happy path: bytes come (on_read) and are eaten where they lie, in the loop's own buffer: a whole
+ * head becomes an exchange with a copy of just that head; its body goes to the handler piece by
+ * piece.  Bytes that may not be eaten yet (half a head, a paused body, a pipelined request) are
+ * kept in c->in, and reading stops while an exchange has such. When the answer is out and on_over
+ * was told, the next request is eaten. Failing: a head or body that breaks the rules is answered by
+ * wp_conn_refuse(); a connection that breaks ends its exchange with wp_conn_fail(); either way the
+ * exchange ends by wp_ex_over(), whose on_over comes in a later turn. A connection's memory goes
+ * when its stream is closed and its exchange has been told, whichever is later.
+ */
+#include "net/conn.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { LINGER_US = 5000000, BODY_BYTES_PER_S = 1024, KEEPALIVE_S = 60 };
+
+static struct wp_conn *conn_of(struct wp_stream *s)
+{
+    return WP_CONTAINER(s, struct wp_conn, stream);
+}
+
+static void conn_free(struct wp_conn *c)
+{
+    struct wp_server *s = c->server;
+
+    wp_buf_fini(&c->in);
+    wp_list_del(&c->link);
+    wp_free(c);
+    wp_server_forget(s, c);
+}
+
+void wp_conn_close(struct wp_conn *c, bool reset)
+{
+    struct wp_loop *l = c->stream.loop;
+
+    if (c->state == WP_CONN_CLOSED)
+        return;
+    if (c->x)
+        wp_ex_over(c->x, WP_ECANCELED);
+    c->state = WP_CONN_CLOSED;
+    wp_timer_stop(l, &c->deadline);
+    wp_timer_stop(l, &c->send);
+    wp_timer_stop(l, &c->tick);
+    wp_timer_stop(l, &c->kick);
+    if (reset)
+        wp_stream_reset(&c->stream);
+    else
+        wp_stream_close(&c->stream);
+}
+
+void wp_conn_fail(struct wp_conn *c, int rc)
+{
+    if (c->x)
+        wp_ex_over(c->x, rc);
+    wp_conn_close(c, true);
+}
+
+void wp_conn_linger(struct wp_conn *c)
+{
+    if (c->state == WP_CONN_LINGER || c->state == WP_CONN_CLOSED)
+        return;
+    c->state = WP_CONN_LINGER;
+    wp_timer_stop(c->stream.loop, &c->tick);
+    wp_timer_in(c->stream.loop, &c->deadline, LINGER_US);
+    if ((c->stream.eof && c->stream.queued == 0) || wp_stream_shutdown(&c->stream) < 0)
+        wp_conn_close(c, false);
+    wp_conn_flow(c);
+}
+
+void wp_conn_flow(struct wp_conn *c)
+{
+    bool exchange = c->state == WP_CONN_EXCHANGE, read = true;
+
+    if (c->state == WP_CONN_CLOSED || (exchange && c->x->over))
+        return;
+    if (exchange && c->x->ended && !c->x->body_done)
+        read = true; /* and drop it */
+    else if (exchange)
+        read = c->in.n == 0 && (c->x->body_done || !c->x->paused);
+    if (!read)
+        wp_stream_read_stop(&c->stream);
+    else if (wp_stream_read_start(&c->stream) < 0)
+        wp_conn_close(c, true);
+    if (exchange && !c->stream.reading)
+        wp_peer_watch(c);
+}
+
+void wp_conn_kick(struct wp_conn *c)
+{
+    if (!c->kick.armed && c->state != WP_CONN_CLOSED)
+        wp_timer_in(c->stream.loop, &c->kick, 0);
+}
+
+void wp_conn_wrote(struct wp_conn *c)
+{
+    if (c->stream.queued == 0 || c->send.armed)
+        return;
+    c->taken = wp_stream_taken(&c->stream);
+    c->taken_us = wp_loop_now_us(c->stream.loop);
+    wp_timer_in(c->stream.loop, &c->send, c->server->conf.send_us / 4);
+}
+
+static void on_send_check(struct wp_timer *t)
+{
+    struct wp_conn *c = t->arg;
+    uint64_t now = wp_loop_now_us(c->stream.loop), taken = wp_stream_taken(&c->stream);
+
+    if (c->stream.queued == 0)
+        return;
+    if (taken != c->taken) {
+        c->taken = taken;
+        c->taken_us = now;
+    } else if (now - c->taken_us >= c->server->conf.send_us) {
+        wp_conn_fail(c, WP_ETIMEDOUT);
+        return;
+    }
+    wp_timer_in(c->stream.loop, t, c->server->conf.send_us / 4);
+}
+
+void wp_conn_body_clock(struct wp_conn *c)
+{
+    struct wp_ex *x = c->x;
+
+    if (c->state != WP_CONN_EXCHANGE)
+        return;
+    if (x->over || x->body_done || x->paused || x->ended)
+        wp_timer_stop(c->stream.loop, &c->deadline);
+    else if (!c->deadline.armed)
+        wp_timer_at(c->stream.loop, &c->deadline, c->last_us + c->server->conf.body_us);
+}
+
+/* The exchange cannot go on because of the client's body: an answer if none has begun. */
+static void body_bad(struct wp_ex *x, int rc, int status, const char *why)
+{
+    struct wp_conn *c = x->c;
+
+    wp_ex_over(x, rc);
+    if (x->begun)
+        wp_conn_close(c, true);
+    else
+        wp_conn_refuse(c, status, why);
+}
+
+static void body_late(struct wp_conn *c)
+{
+    uint64_t now = wp_loop_now_us(c->stream.loop), limit = c->server->conf.body_us;
+    uint64_t took = now - c->x->body_began_us;
+
+    if (now - c->last_us >= limit ||
+        (took >= limit && c->x->pub.body_seen < took / 1000000 * BODY_BYTES_PER_S))
+        body_bad(c->x, WP_ETIMEDOUT, 408, "the body came too slowly");
+    else
+        wp_conn_body_clock(c);
+}
+
+static void on_deadline(struct wp_timer *t)
+{
+    struct wp_conn *c = t->arg;
+
+    switch (c->state) {
+    case WP_CONN_IDLE:
+        wp_conn_close(c, false);
+        break;
+    case WP_CONN_HEAD:
+        wp_conn_refuse(c, 408, "the head came too slowly");
+        break;
+    case WP_CONN_EXCHANGE:
+        body_late(c);
+        break;
+    case WP_CONN_LINGER:
+        wp_conn_close(c, c->stream.queued > 0);
+        break;
+    case WP_CONN_CLOSED:
+        break;
+    }
+}
+
+static void body_end(struct wp_ex *x)
+{
+    x->body_done = true;
+    wp_conn_body_clock(x->c);
+    if (x->pub.ops->on_body_end && !x->ended)
+        x->pub.ops->on_body_end(&x->pub);
+}
+
+static void body_data(struct wp_ex *x, const char *p, size_t n)
+{
+    if (n == 0)
+        return;
+    if (n > x->pub.body_max || x->pub.body_seen > x->pub.body_max - n) {
+        body_bad(x, WP_ETOOBIG, 413, "the body is too long");
+        return;
+    }
+    x->pub.body_seen += n;
+    if (x->pub.ops->on_body)
+        x->pub.ops->on_body(&x->pub, p, n);
+}
+
+/* Takes one step of the body from p[n]; the bytes used. */
+static size_t eat_body(struct wp_ex *x, const char *p, size_t n)
+{
+    const char *data, *why = NULL;
+    size_t data_n;
+    long used;
+
+    if (x->framing == WP_BODY_LENGTH) {
+        data_n = x->left < n ? (size_t)x->left : n;
+        x->left -= data_n;
+        body_data(x, p, data_n);
+        if (x->left == 0 && !x->over)
+            body_end(x);
+        return data_n;
+    }
+    used = wp_chunked_read(&x->chunked, p, n, &data, &data_n, &why);
+    if (used < 0) {
+        body_bad(x, WP_EPROTO, 400, why);
+        return n;
+    }
+    body_data(x, data, data_n);
+    if (x->chunked.done && !x->over)
+        body_end(x);
+    return (size_t)used;
+}
+
+static void moved(struct wp_str *s, const char *from, size_t n, char *to)
+{
+    if (s->p && s->p >= from && s->p <= from + n)
+        s->p = to + (s->p - from);
+}
+
+/* An exchange with a copy of the head that lies at p[n] and was read into the server's head. */
+static struct wp_ex *ex_new(struct wp_conn *c, const char *p, size_t n)
+{
+    struct wp_ex *x = wp_malloc(sizeof *x + n);
+
+    if (!x)
+        return NULL;
+    memset(x, 0, offsetof(struct wp_ex, head));
+    x->head = c->server->head;
+    memcpy(x->bytes, p, n);
+    moved(&x->head.method, p, n, x->bytes);
+    moved(&x->head.target, p, n, x->bytes);
+    for (size_t i = 0; i < x->head.n_fields; i++) {
+        moved(&x->head.field[i].name, p, n, x->bytes);
+        moved(&x->head.field[i].value, p, n, x->bytes);
+    }
+    x->c = c;
+    return x;
+}
+
+static void on_done(struct wp_timer *t);
+
+static void ex_start(struct wp_ex *x)
+{
+    struct wp_conn *c = x->c;
+    struct wp_server *s = c->server;
+    uint64_t now = wp_loop_now_us(s->loop);
+
+    wp_timer_init(&x->done, on_done, x);
+    wp_timer_stop(s->loop, &c->deadline);
+    c->x = x;
+    c->state = WP_CONN_EXCHANGE;
+    c->keep = false;
+    c->last_us = x->body_began_us = x->paused_us = now;
+    s->n_exchanges++;
+    x->framing = wp_http1_request_body(&x->head);
+    x->left = x->framing == WP_BODY_LENGTH ? (uint64_t)x->head.content_length : 0;
+    x->body_done = x->framing == WP_BODY_NONE;
+    x->paused = x->head.expect_continue && !x->body_done;
+    x->pub = (struct wp_exchange){.head = &x->head,
+                                  .loop = s->loop,
+                                  .peer = &c->peer.any,
+                                  .began_us = now,
+                                  .body_max = s->conf.body_bytes};
+    s->conf.on_request(&x->pub, s->conf.arg);
+    assert(x->pub.ops);
+    if (x->over)
+        return;
+    if (!x->begun && x->left > x->pub.body_max)
+        body_bad(x, WP_ETOOBIG, 413, "the body is too long");
+    else if (x->body_done)
+        body_end(x);
+    else
+        wp_conn_body_clock(c);
+}
+
+/* The bytes of a head at p[n], 0 when it is not whole yet. */
+static size_t eat_head(struct wp_conn *c, const char *p, size_t n)
+{
+    struct wp_server *s = c->server;
+    const char *why = NULL;
+    int status = 400;
+    long used = wp_http1_request(p, n, s->conf.head_bytes, &c->looked, &s->head, &status, &why);
+    struct wp_ex *x;
+
+    if (used < 0) {
+        wp_conn_refuse(c, status, why);
+        return n;
+    }
+    if (used == 0) {
+        if (c->state == WP_CONN_IDLE)
+            wp_timer_in(s->loop, &c->deadline, s->conf.head_us);
+        c->state = WP_CONN_HEAD;
+        return 0;
+    }
+    c->looked = 0;
+    x = ex_new(c, p, (size_t)used);
+    if (x)
+        ex_start(x);
+    else
+        wp_conn_close(c, true);
+    return (size_t)used;
+}
+
+/* Takes from p[n] as much as the state allows; the bytes used. */
+static size_t eat(struct wp_conn *c, const char *p, size_t n)
+{
+    size_t at = 0;
+
+    while (at < n) {
+        size_t used;
+
+        switch (c->state) {
+        case WP_CONN_IDLE:
+        case WP_CONN_HEAD:
+            used = eat_head(c, p + at, n - at);
+            if (used == 0)
+                return at;
+            at += used;
+            break;
+        case WP_CONN_EXCHANGE:
+            if (c->x->ended && !c->x->body_done)
+                return n;
+            if (c->x->over || c->x->body_done || c->x->paused)
+                return at;
+            at += eat_body(c->x, p + at, n - at);
+            break;
+        case WP_CONN_LINGER:
+        case WP_CONN_CLOSED:
+            return n;
+        }
+    }
+    return at;
+}
+
+static void eat_kept(struct wp_conn *c)
+{
+    wp_buf_consume(&c->in, eat(c, c->in.p, c->in.n));
+    if (c->in.n == 0)
+        wp_buf_fini(&c->in);
+}
+
+static void on_read(struct wp_stream *stream, const char *p, size_t n)
+{
+    struct wp_conn *c = conn_of(stream);
+    bool behind = c->in.n > 0;
+    size_t used;
+
+    if (c->state == WP_CONN_EXCHANGE)
+        c->last_us = wp_loop_now_us(stream->loop);
+    used = behind ? 0 : eat(c, p, n);
+    if (used < n && wp_buf_add(&c->in, p + used, n - used) < 0) {
+        wp_conn_fail(c, WP_ENOMEM);
+        return;
+    }
+    if (behind)
+        eat_kept(c);
+    wp_conn_flow(c);
+}
+
+static void on_eof(struct wp_stream *stream)
+{
+    struct wp_conn *c = conn_of(stream);
+
+    switch (c->state) {
+    case WP_CONN_IDLE:
+    case WP_CONN_HEAD:
+        wp_conn_close(c, false);
+        break;
+    case WP_CONN_EXCHANGE:
+        if (c->x->over)
+            break;
+        if (!c->x->body_done && !c->x->ended)
+            body_bad(c->x, WP_EPROTO, 400, "the body ended early");
+        else
+            wp_peer_fin(c);
+        break;
+    case WP_CONN_LINGER:
+        if (stream->queued == 0)
+            wp_conn_close(c, false);
+        break;
+    case WP_CONN_CLOSED:
+        break;
+    }
+}
+
+static void on_error(struct wp_stream *stream, int rc)
+{
+    (void)rc;
+    wp_conn_fail(conn_of(stream), WP_ECANCELED);
+}
+
+static void on_drain(struct wp_stream *stream)
+{
+    struct wp_conn *c = conn_of(stream);
+
+    wp_timer_stop(stream->loop, &c->send);
+    if (c->state == WP_CONN_LINGER && stream->eof)
+        wp_conn_close(c, false);
+    if (c->state != WP_CONN_EXCHANGE || c->x->over)
+        return;
+    if (c->x->ended)
+        wp_ex_over(c->x, 0);
+    else if (c->x->pub.ops->on_drain)
+        c->x->pub.ops->on_drain(&c->x->pub);
+}
+
+static void on_closed(struct wp_stream *stream)
+{
+    struct wp_conn *c = conn_of(stream);
+
+    c->closed = true;
+    if (!c->x)
+        conn_free(c);
+}
+
+/* The 100 that a client waits for, unless its body is on the way already. */
+static void send_continue(struct wp_ex *x)
+{
+    const struct wp_str line = WP_STR("HTTP/1.1 100 Continue\r\n\r\n");
+    uv_os_fd_t fd;
+    int unread = 0;
+
+    if (!x->head.expect_continue || x->continued || x->begun || x->body_done)
+        return;
+    x->continued = true;
+    if (x->pub.body_seen || x->chunked.line || x->c->in.n)
+        return;
+    if (uv_fileno((uv_handle_t *)&x->c->stream.tcp, &fd) == 0 &&
+        ioctl(fd, FIONREAD, &unread) == 0 && unread)
+        return;
+    wp_ex_write(x, &line, 1, -1, NULL);
+}
+
+static void on_kick(struct wp_timer *t)
+{
+    struct wp_conn *c = t->arg;
+
+    if (c->state == WP_CONN_EXCHANGE && !c->x->over) {
+        wp_ex_flush(c->x);
+        if (!c->x->paused)
+            send_continue(c->x);
+    }
+    if (c->in.n && c->state != WP_CONN_CLOSED)
+        eat_kept(c);
+    wp_conn_body_clock(c);
+    wp_conn_flow(c);
+}
+
+static void next_request(struct wp_conn *c)
+{
+    struct wp_server *s = c->server;
+
+    if (c->state == WP_CONN_LINGER || c->state == WP_CONN_CLOSED)
+        return;
+    if (!c->keep || s->draining) {
+        wp_buf_fini(&c->in);
+        wp_conn_linger(c);
+        return;
+    }
+    c->state = WP_CONN_IDLE;
+    wp_timer_stop(s->loop, &c->tick);
+    wp_timer_in(s->loop, &c->deadline, s->conf.keepalive_us);
+    if (c->in.n)
+        eat_kept(c);
+    if (c->stream.eof && (c->state == WP_CONN_IDLE || c->state == WP_CONN_HEAD))
+        wp_conn_close(c, false);
+    wp_conn_flow(c);
+}
+
+static void on_done(struct wp_timer *t)
+{
+    struct wp_ex *x = t->arg;
+    struct wp_conn *c = x->c;
+
+    c->x = NULL;
+    c->server->n_exchanges--;
+    if (c->state == WP_CONN_EXCHANGE)
+        c->state = WP_CONN_IDLE; /* nobody asks c->x any more */
+    x->pub.ops->on_over(&x->pub, x->rc);
+    wp_buf_fini(&x->out);
+    wp_free(x);
+    if (c->closed)
+        conn_free(c);
+    else
+        next_request(c);
+}
+
+void wp_ex_over(struct wp_ex *x, int rc)
+{
+    if (x->over)
+        return;
+    x->over = true;
+    x->rc = rc;
+    if (x->c->state == WP_CONN_EXCHANGE)
+        wp_timer_stop(x->pub.loop, &x->c->deadline);
+    wp_timer_stop(x->pub.loop, &x->c->tick);
+    wp_timer_in(x->pub.loop, &x->done, 0);
+}
+
+int wp_conn_accept(struct wp_server *s, int fd, const struct sockaddr *peer, socklen_t n)
+{
+    static const struct wp_stream_ops ops = {.on_read = on_read,
+                                             .on_eof = on_eof,
+                                             .on_error = on_error,
+                                             .on_drain = on_drain,
+                                             .on_closed = on_closed};
+    struct wp_conn *c = wp_calloc(1, sizeof *c);
+    int rc = c ? wp_stream_init(&c->stream, s->loop, &ops) : WP_ENOMEM;
+
+    if (rc < 0) {
+        wp_free(c);
+        close(fd);
+        return rc;
+    }
+    memcpy(&c->peer, peer, n < sizeof c->peer ? n : sizeof c->peer);
+    c->server = s;
+    wp_list_push(&s->conns, &c->link);
+    s->n_conns++;
+    wp_timer_init(&c->deadline, on_deadline, c);
+    wp_timer_init(&c->send, on_send_check, c);
+    wp_timer_init(&c->kick, on_kick, c);
+    wp_peer_init(c);
+    rc = wp_stream_open(&c->stream, fd);
+    if (rc < 0) {
+        wp_conn_close(c, false);
+        return rc;
+    }
+    uv_tcp_keepalive(&c->stream.tcp, 1, KEEPALIVE_S); /* a host that vanished sends nothing, not even a reset */
+    wp_timer_in(s->loop, &c->deadline, s->conf.keepalive_us);
+    wp_conn_flow(c);
+    return 0;
+}
