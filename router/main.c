@@ -2,6 +2,7 @@
 /* The table of commands: one row and one header a program. */
 #include "router/check.h"
 #include "router/help.h"
+#include "sim/trace_cmd.h"
 
 #include <signal.h>
 
@@ -11,6 +12,7 @@ static int help(int argc, char **argv);
 static const struct wp_command commands[] = {
     {"check",    wp_check_main,    "read a configuration and say what is wrong with it"},
     {"policies", wp_policies_main, "list what can choose a worker"},
+    {"trace",    wp_trace_main,    "make a request trace, or state the statistics of one"},
     {"version",  wp_version_main,  "print the version"},
     {"help",     help,             "print this, a command's flags, or every setting"},
     {NULL, NULL, NULL},
