@@ -12,6 +12,8 @@ static void count_hits(struct wp_model *m, struct wp_model_req *r)
         tokens += r->cached[t];
     }
     if (tokens > most) { /* the last token is always computed; a partial block has fewer */
+        if (m->conf.whole_hits)
+            most -= most % m->conf.block_size;
         r->cached[r->held.last] -= (uint32_t)(tokens - most);
         tokens = most;
     }
