@@ -80,6 +80,11 @@ void wp_client_forget(struct wp_client *c, struct wp_str host, uint16_t port)
     wp_pool_forget(&c->pool, host, port);
 }
 
+struct wp_loop *wp_client_loop(const struct wp_client *c)
+{
+    return c->loop;
+}
+
 size_t wp_client_idle(const struct wp_client *c)
 {
     return c->pool.n_idle;

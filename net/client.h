@@ -39,6 +39,7 @@ void wp_client_destroy(struct wp_client *c, void (*closed)(void *arg), void *arg
 /* Closes the idle connections to an origin (a worker that has gone). */
 void wp_client_forget(struct wp_client *c, struct wp_str host, uint16_t port);
 size_t wp_client_idle(const struct wp_client *c);
+struct wp_loop *wp_client_loop(const struct wp_client *c);
 
 enum wp_call_phase {
     WP_CALL_CONNECT, /* nothing was written: any request may be repeated elsewhere */

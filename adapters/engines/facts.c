@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "adapters/engines/facts.h"
+
+#include "adapters/engines/prom.h"
+#include "base/mem.h"
+#include "net/json.h"
+
+#include <math.h>
+
+void wp_facts_init(struct wp_engine_facts *f)
+{
+    *f = (struct wp_engine_facts){.running = -1, .waiting = -1, .kv_usage = -1};
+}
+
+void wp_engine_facts_fini(struct wp_engine_facts *f)
+{
+    for (size_t i = 0; i < f->n_models; i++) {
+        wp_free(f->model[i].name);
+        wp_free(f->model[i].parent);
+    }
+    wp_free(f->model);
+    f->model = NULL;
+    f->n_models = 0;
+}
+
+static char *text_of(struct wp_json v)
+{
+    char buf[512];
+    long n = wp_json_text(v, buf, sizeof buf);
+
+    return n > 0 && !memchr(buf, 0, (size_t)n) ? wp_strndup(buf, (size_t)n) : NULL;
+}
+
+static void take_model(struct wp_engine_facts *f, struct wp_json entry)
+{
+    static const char *const names[] = {"id", "parent", "max_model_len"};
+    struct wp_engine_model *out = &f->model[f->n_models];
+    struct wp_json m[3];
+    uint64_t len;
+
+    if (!wp_json_find(entry, names, 3, m))
+        return;
+    out->name = text_of(m[0]);
+    if (!out->name)
+        return; /* an entry without a name is nobody's model */
+    out->parent = m[1].kind == WP_JSON_STRING ? text_of(m[1]) : NULL;
+    out->max_len = wp_json_u64(m[2], &len) && len <= UINT32_MAX ? (uint32_t)len : 0;
+    f->n_models++;
+}
+
+int wp_facts_models(struct wp_engine_facts *f, struct wp_str page)
+{
+    static const char *const names[] = {"data"};
+    struct wp_json data, at = {0};
+    struct wp_err err;
+
+    if (wp_json_members(page, names, 1, &data, &err) < 0 || data.kind != WP_JSON_ARRAY)
+        return WP_EPROTO;
+    wp_engine_facts_fini(f);
+    f->model = wp_calloc(WP_ENGINE_MODELS_MAX, sizeof *f->model);
+    if (!f->model)
+        return WP_ENOMEM;
+    while (f->n_models < WP_ENGINE_MODELS_MAX && wp_json_each(data, &at))
+        take_model(f, at);
+    f->models_known = true;
+    return 0;
+}
+
+static void add_known(double *sum, double x)
+{
+    if (isfinite(x) && x >= 0)
+        *sum = (*sum < 0 ? 0 : *sum) + x;
+}
+
+static uint64_t label_number(const struct wp_prom *p, const char *name)
+{
+    char text[64];
+    uint64_t x;
+
+    return wp_prom_label(p, name, text, sizeof text) && wp_str_u64(wp_str_of(text), &x) ? x : 0; /* may say None */
+}
+
+static void cache_config(struct wp_engine_facts *f, const struct wp_prom *p)
+{
+    uint64_t size = label_number(p, "block_size"), blocks = label_number(p, "num_gpu_blocks");
+    uint64_t tokens = label_number(p, "kv_cache_size_tokens"); /* one rank's; num_gpu_blocks may be a sum over ranks */
+
+    if (size && size <= 65536)
+        f->block_size = (uint32_t)size;
+    if (!tokens && f->block_size && blocks <= UINT64_MAX / 65536)
+        tokens = size * blocks;
+    if (tokens)
+        f->kv_tokens = tokens;
+}
+
+/* One name, three labelled series in any order: the one that says awake tells. */
+static void sleep_state(struct wp_engine_facts *f, const struct wp_prom *p)
+{
+    char state[32];
+
+    if (!wp_prom_label(p, "sleep_state", state, sizeof state))
+        f->sleeping = p->value > 0;
+    else if (wp_str_is(wp_str_of(state), "awake"))
+        f->sleeping = p->value == 0;
+}
+
+void wp_facts_vllm_metrics(struct wp_engine_facts *f, struct wp_str page)
+{
+    struct wp_prom p;
+    double usage = -1;
+    unsigned ranks = 0;
+
+    while (wp_prom_next(&page, &p)) {
+        if (wp_str_is(p.name, "vllm:num_requests_running")) {
+            add_known(&f->running, p.value);
+        } else if (wp_str_is(p.name, "vllm:num_requests_waiting")) {
+            add_known(&f->waiting, p.value);
+        } else if (wp_str_is(p.name, "vllm:kv_cache_usage_perc") || wp_str_is(p.name, "vllm:gpu_cache_usage_perc")) {
+            add_known(&usage, p.value);
+            ranks += isfinite(p.value) && p.value >= 0;
+        } else if (wp_str_is(p.name, "vllm:cache_config_info")) {
+            cache_config(f, &p);
+        } else if (wp_str_is(p.name, "vllm:engine_sleep_state")) {
+            sleep_state(f, &p);
+        }
+    }
+    if (ranks)
+        f->kv_usage = usage / ranks;
+    f->metrics_known = f->running >= 0 || f->waiting >= 0;
+    f->missing = f->running < 0   ? "vllm:num_requests_running"
+                 : f->waiting < 0 ? "vllm:num_requests_waiting"
+                 : !f->block_size ? "vllm:cache_config_info"
+                                  : NULL;
+}
