@@ -103,6 +103,7 @@ void wp_config_destroy(struct wp_config *c);
  */
 int wp_config_worker_json(struct wp_config_worker *w, struct wp_str json, struct wp_err *err);
 int wp_config_worker_copy(struct wp_config_worker *to, const struct wp_config_worker *from);
+bool wp_config_worker_same(const struct wp_config_worker *a, const struct wp_config_worker *b);
 void wp_config_worker_fini(struct wp_config_worker *w);
 
 /* As JSON, secrets as "(set)" (GET /config).  Errors: WP_ENOMEM. */

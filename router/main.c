@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of commands: one row and one header a program. */
 #include "router/check.h"
+#include "router/ctl.h"
 #include "router/help.h"
-#include "sim/trace_cmd.h"
+#include "router/serve.h"
 
 #include <signal.h>
 
@@ -10,9 +11,10 @@ static int help(int argc, char **argv);
 
 /* clang-format off */
 static const struct wp_command commands[] = {
+    {"serve",    wp_serve_main,    "the router: OpenAI API in front, engines behind"},
+    {"ctl",      wp_ctl_main,      "workers, explain, decisions, drain, reload: the admin API from a shell"},
     {"check",    wp_check_main,    "read a configuration and say what is wrong with it"},
     {"policies", wp_policies_main, "list what can choose a worker"},
-    {"trace",    wp_trace_main,    "make a request trace, or state the statistics of one"},
     {"version",  wp_version_main,  "print the version"},
     {"help",     help,             "print this, a command's flags, or every setting"},
     {NULL, NULL, NULL},

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/admin.h"
+
+#include "router/ask.h"
+
+#include <stdio.h>
+
+enum { BODY_MAX = 1 << 20 };
+
+struct admin_call {
+    struct wp_admin *admin;
+    struct wp_exchange *x;
+    const struct admin_route *route;
+    struct wp_str id; /* what stands for '*' in the route */
+    struct wp_buf body;
+};
+
+struct admin_route {
+    const char *method, *path; /* one '*' stands for a part without '/' */
+    void (*run)(struct admin_call *c);
+    bool open; /* needs no key */
+};
+
+static struct wp_router *router_of(struct admin_call *c)
+{
+    return c->admin->gate->router;
+}
+
+static void say(struct admin_call *c, int status, const char *code, const char *param, const char *text)
+{
+    wp_reply_error(c->x, status, code, param, NULL, 0, "%s", text);
+}
+
+/* Answers with what a writer wrote, or with what its code means. */
+static void answer(struct admin_call *c, int rc, const char *type, struct wp_buf *b)
+{
+    if (rc == WP_ENOENT)
+        say(c, 404, "not_found", NULL, "There is no such thing here.");
+    else if (rc < 0)
+        say(c, 500, "internal", NULL, wp_strerror(rc));
+    else
+        wp_reply(c->x, 200, type, NULL, 0, wp_buf_str(b));
+    wp_buf_fini(b);
+}
+
+static void livez(struct admin_call *c)
+{
+    wp_reply(c->x, 200, "application/json", NULL, 0, WP_STR("{\"status\":\"live\"}"));
+}
+
+static void readyz(struct admin_call *c)
+{
+    if (atomic_load(&router_of(c)->draining))
+        say(c, 503, "no_worker", "drain", "The router is shutting down.");
+    else if (!wp_fleet_serving(router_of(c)->fleet))
+        say(c, 503, "no_worker", "worker", "No worker is up.");
+    else
+        wp_reply(c->x, 200, "application/json", NULL, 0, WP_STR("{\"status\":\"ready\"}"));
+}
+
+static void metrics(struct admin_call *c)
+{
+    struct wp_buf b = {0};
+
+    answer(c, wp_metrics_render(router_of(c)->metrics, &b), "text/plain; version=0.0.4; charset=utf-8", &b);
+}
+
+static void version(struct admin_call *c)
+{
+    wp_reply(c->x, 200, "application/json", NULL, 0, WP_STR("{\"version\":\"" WP_VERSION "\"}"));
+}
+
+static void config(struct admin_call *c)
+{
+    struct wp_buf b = {0};
+
+    answer(c, wp_config_json(wp_gate_conf(c->admin->gate), &b), "application/json", &b);
+}
+
+static void workers(struct admin_call *c)
+{
+    struct wp_buf b = {0};
+
+    answer(c, wp_fleet_workers_json(router_of(c)->fleet, c->id, &b), "application/json", &b);
+}
+
+static void index_state(struct admin_call *c)
+{
+    struct wp_buf b = {0};
+
+    answer(c, wp_fleet_index_json(router_of(c)->fleet, &b), "application/json", &b);
+}
+
+static void decisions(struct admin_call *c)
+{
+    struct wp_str last = wp_query_get(wp_target_query(c->x->head->target), "last");
+    struct wp_buf b = {0};
+    uint64_t n = 20;
+
+    if (last.p && (!wp_str_u64(last, &n) || n == 0 || n > WP_RECORDS)) {
+        say(c, 400, "invalid_value", "last", "last: want a whole number from 1 to 1024.");
+        return;
+    }
+    answer(c, wp_fleet_decisions_json(router_of(c)->fleet, n, &b), "application/json", &b);
+}
+
+static void decision(struct admin_call *c)
+{
+    struct wp_buf b = {0};
+    uint64_t id = 0;
+    int rc = wp_str_u64(c->id, &id) ? wp_fleet_decision_json(router_of(c)->fleet, id, &b) : WP_ENOENT;
+
+    answer(c, rc, "application/json", &b);
+}
+
+static void add_worker(struct admin_call *c)
+{
+    struct wp_config_worker w = {0};
+    struct wp_err err = WP_ERR_INIT;
+    int rc = wp_config_worker_json(&w, wp_buf_str(&c->body), &err);
+
+    if (rc == 0) {
+        rc = wp_fleet_add(router_of(c)->fleet, &w, wp_gate_conf(c->admin->gate), &err);
+        wp_config_worker_fini(&w);
+    }
+    if (rc < 0) {
+        say(c, rc == WP_EEXIST ? 409 : rc == WP_ENOMEM ? 503 : 400, rc == WP_EEXIST ? "exists" : "invalid_value", NULL, err.text);
+        return;
+    }
+    c->admin->workers_changed(c->admin->arg);
+    wp_reply(c->x, 201, "application/json", NULL, 0, WP_STR("{\"added\":true}"));
+}
+
+static void done(struct admin_call *c, int rc)
+{
+    if (rc == WP_ENOENT) {
+        say(c, 404, "not_found", "worker", "There is no worker of that id.");
+        return;
+    }
+    c->admin->workers_changed(c->admin->arg);
+    wp_reply(c->x, 200, "application/json", NULL, 0, WP_STR("{\"done\":true}"));
+}
+
+static void remove_worker(struct admin_call *c)
+{
+    done(c, wp_fleet_remove(router_of(c)->fleet, c->id));
+}
+
+static void drain_worker(struct admin_call *c)
+{
+    done(c, wp_fleet_drain(router_of(c)->fleet, c->id, true));
+}
+
+static void undrain_worker(struct admin_call *c)
+{
+    done(c, wp_fleet_drain(router_of(c)->fleet, c->id, false));
+}
+
+static void explain(struct admin_call *c)
+{
+    struct wp_str body = wp_buf_str(&c->body);
+    struct wp_arena arena = {0};
+    struct wp_asked ask = {0};
+    struct wp_refusal no;
+    struct wp_buf b = {0};
+    struct wp_want want;
+
+    if (wp_ask_read(&ask, router_of(c)->fleet, wp_gate_conf(c->admin->gate), wp_ask_guess(body), false, body, &arena, &no) < 0) {
+        say(c, no.status, no.code, no.param, no.text);
+    } else {
+        want = (struct wp_want){
+            .model = &ask.model,
+            .prompt = &ask.prompt,
+            .tokens = ask.tokens,
+            .max_tokens = wp_body_max_tokens(&ask.json),
+            .session_key = wp_session_key(c->x->head, &ask.json),
+        };
+        answer(c, wp_fleet_explain(router_of(c)->fleet, &want, &b), "application/json", &b);
+    }
+    wp_arena_fini(&arena);
+}
+
+static void reload(struct admin_call *c)
+{
+    struct wp_buf said = {0}, b = {0};
+    int rc = c->admin->reload(c->admin->arg, &said);
+
+    if (rc < 0) {
+        wp_reply_error(c->x, 400, "invalid_configuration", NULL, NULL, 0, WP_STR_FMT, WP_STR_ARG(wp_buf_str(&said)));
+    } else {
+        rc = wp_buf_adds(&b, "{\"reloaded\":true,\"changed\":");
+        rc = rc ? rc : wp_buf_json(&b, wp_buf_str(&said));
+        rc = rc ? rc : wp_buf_adds(&b, "}");
+        answer(c, rc, "application/json", &b);
+    }
+    wp_buf_fini(&said);
+}
+
+/* clang-format off */
+static const struct admin_route routes[] = {
+    {"GET",    "/livez",             livez,          true},
+    {"GET",    "/readyz",            readyz,         true},
+    {"GET",    "/metrics",           metrics,        false},
+    {"GET",    "/version",           version,        false},
+    {"GET",    "/config",            config,         false},
+    {"GET",    "/workers",           workers,        false},
+    {"POST",   "/workers",           add_worker,     false},
+    {"POST",   "/workers/*/drain",   drain_worker,   false},
+    {"POST",   "/workers/*/undrain", undrain_worker, false},
+    {"GET",    "/workers/*",         workers,        false},
+    {"DELETE", "/workers/*",         remove_worker,  false},
+    {"GET",    "/index",             index_state,    false},
+    {"GET",    "/decisions",         decisions,      false},
+    {"GET",    "/decisions/*",       decision,       false},
+    {"POST",   "/explain",           explain,        false},
+    {"POST",   "/reload",            reload,         false},
+};
+/* clang-format on */
+
+static bool matches(const char *pattern, struct wp_str path, struct wp_str *id)
+{
+    const char *star = strchr(pattern, '*');
+    size_t head, tail, n;
+
+    *id = (struct wp_str){0};
+    if (!star)
+        return wp_str_is(path, pattern);
+    head = (size_t)(star - pattern);
+    tail = strlen(star + 1);
+    if (path.n <= head + tail || memcmp(path.p, pattern, head) != 0 || memcmp(path.p + path.n - tail, star + 1, tail) != 0)
+        return false;
+    n = path.n - head - tail;
+    *id = (struct wp_str){path.p + head, n};
+    return !memchr(id->p, '/', n);
+}
+
+/* The route, or NULL with allow: the methods that this path has ("" when there is no such path). */
+static const struct admin_route *find(const struct wp_head *h, struct wp_str *id, const char **allow)
+{
+    struct wp_str path = wp_target_path(h->target);
+
+    *allow = "";
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (!matches(routes[i].path, path, id))
+            continue;
+        if (wp_str_is(h->method, routes[i].method) || (wp_str_is(h->method, "HEAD") && routes[i].method[0] == 'G'))
+            return &routes[i];
+        *allow = routes[i].method;
+    }
+    return NULL;
+}
+
+static void on_body(struct wp_exchange *x, const char *p, size_t n)
+{
+    struct admin_call *c = x->user;
+
+    wp_buf_add(&c->body, p, n); /* the server has its own bound; what is cut is refused as broken JSON */
+}
+
+static void on_body_end(struct wp_exchange *x)
+{
+    struct admin_call *c = x->user;
+
+    c->route->run(c);
+}
+
+static void on_over(struct wp_exchange *x, int rc)
+{
+    struct admin_call *c = x->user;
+
+    (void)rc;
+    wp_buf_fini(&c->body);
+    wp_free(c);
+}
+
+static const struct wp_exchange_ops call_ops = {.on_body = on_body, .on_body_end = on_body_end, .on_over = on_over};
+
+void wp_admin_on_request(struct wp_exchange *x, void *arg)
+{
+    struct wp_admin *a = arg;
+    const struct wp_config *conf = wp_gate_conf(a->gate);
+    const char *allow, *key = conf->listen.admin_key;
+    const struct admin_route *r;
+    struct admin_call *c;
+    struct wp_str id;
+
+    r = find(x->head, &id, &allow);
+    if (!(r && r->open) && key[0] && !wp_router_key_ok(x->head, &key, 1))
+        wp_router_refuse(a->gate, x, (struct wp_str){0}, 401, "unauthorized", NULL, 0, "The admin key is needed.");
+    else if (!r && allow[0])
+        wp_router_refuse(a->gate, x, (struct wp_str){0}, 405, "method_not_allowed", allow, 0, "This call takes %s.", allow);
+    else if (!r)
+        wp_router_refuse(a->gate, x, (struct wp_str){0}, 404, "not_found", NULL, 0, "There is no such call here.");
+    else if (!(c = wp_calloc(1, sizeof *c)))
+        wp_router_refuse(a->gate, x, (struct wp_str){0}, 503, "overloaded", "body_memory", 1000000, "The router is out of memory.");
+    else {
+        c->admin = a;
+        c->x = x;
+        c->route = r;
+        c->id = id;
+        x->user = c;
+        x->ops = &call_ops;
+        x->body_max = r->run == explain ? conf->limits.body_bytes : BODY_MAX;
+    }
+}

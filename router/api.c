@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/api.h"
+
+#include "router/request.h"
+
+#include <stdio.h>
+
+enum local { FORWARD, MODELS, HEALTH };
+
+/* clang-format off */
+static const struct route {
+    const char *path; /* a '*' at the end stands for the rest */
+    const char *method;
+    enum local local;
+    enum wp_route_kind kind;
+} routes[] = {
+    {"/v1/chat/completions", "POST", FORWARD, WP_ROUTE_CHAT},
+    {"/v1/completions", "POST", FORWARD, WP_ROUTE_COMPLETIONS},
+    {"/v1/responses", "POST", FORWARD, WP_ROUTE_RESPONSES},
+    {"/v1/messages", "POST", FORWARD, WP_ROUTE_MESSAGES},
+    {"/v1/messages/count_tokens", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/generate", "POST", FORWARD, WP_ROUTE_GENERATE},
+    {"/v1/embeddings", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/v1/rerank", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/v2/rerank", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/rerank", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/v1/score", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/score", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/tokenize", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/detokenize", "POST", FORWARD, WP_ROUTE_PLAIN},
+    {"/v1/audio/*", "POST", FORWARD, WP_ROUTE_OPAQUE},
+    {"/v1/images/*", "POST", FORWARD, WP_ROUTE_OPAQUE},
+    {"/v1/models", "GET", MODELS, 0},
+    {"/v1/models/*", "GET", MODELS, 0},
+    {"/health", "GET", HEALTH, 0},
+};
+/* clang-format on */
+
+static bool matches(const struct route *r, struct wp_str path)
+{
+    size_t n = strlen(r->path);
+
+    if (r->path[n - 1] == '*')
+        return path.n > n - 1 && memcmp(path.p, r->path, n - 1) == 0;
+    return wp_str_is(path, r->path);
+}
+
+static const struct route *find(struct wp_str path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+        if (matches(&routes[i], path))
+            return &routes[i];
+    return NULL;
+}
+
+bool wp_api_route(struct wp_str path, enum wp_route_kind *kind)
+{
+    const struct route *r = find(path);
+
+    if (!r || r->local != FORWARD)
+        return false;
+    *kind = r->kind;
+    return true;
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* A model's id may hold '/', also percent-encoded: all that is left of the path is the id. */
+static struct wp_str decode(struct wp_str s, char out[512])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.n && n < 511; i++) {
+        int hi = i + 2 < s.n ? hex(s.p[i + 1]) : -1, lo = i + 2 < s.n ? hex(s.p[i + 2]) : -1;
+
+        if (s.p[i] == '%' && hi >= 0 && lo >= 0) {
+            out[n++] = (char)(hi << 4 | lo);
+            i += 2;
+        } else {
+            out[n++] = s.p[i];
+        }
+    }
+    return (struct wp_str){out, n};
+}
+
+static void models(struct wp_gate *g, struct wp_exchange *x, struct wp_str path)
+{
+    struct wp_buf b = {0};
+    struct wp_str id = {0};
+    char text[512];
+    int rc;
+
+    if (path.n > 11)
+        id = decode((struct wp_str){path.p + 11, path.n - 11}, text);
+    rc = wp_fleet_models_json(g->router->fleet, id, &b);
+    if (rc == WP_ENOENT)
+        wp_router_refuse(g, x, (struct wp_str){0}, 404, "model_not_found", "model", 0, "The model `" WP_STR_FMT "` does not exist.",
+                         WP_STR_ARG(id));
+    else if (rc < 0)
+        wp_router_refuse(g, x, (struct wp_str){0}, 503, "overloaded", "body_memory", 1000000, "The router is out of memory.");
+    else
+        wp_reply(x, 200, "application/json", NULL, 0, wp_buf_str(&b));
+    wp_buf_fini(&b);
+}
+
+static void health(struct wp_gate *g, struct wp_exchange *x)
+{
+    struct wp_router *r = g->router;
+
+    if (atomic_load(&r->draining))
+        wp_router_refuse(g, x, (struct wp_str){0}, 503, "no_worker", "drain", 5000000, "The router is shutting down.");
+    else if (!wp_fleet_serving(r->fleet))
+        wp_router_refuse(g, x, (struct wp_str){0}, 503, "no_worker", "worker", 5000000, "No worker is up.");
+    else
+        wp_reply(x, 200, "application/json", NULL, 0, WP_STR("{\"status\":\"ok\"}"));
+}
+
+void wp_api_on_request(struct wp_exchange *x, void *arg)
+{
+    struct wp_gate *g = arg;
+    const struct wp_config *conf = wp_gate_conf(g);
+    struct wp_str path = wp_target_path(x->head->target);
+    const struct route *r = find(path);
+    size_t keys = 0;
+
+    x->ops = &wp_answer_only; /* until a request takes over */
+    while (conf->listen.api_keys[keys])
+        keys++;
+    if (r && r->local != HEALTH && !wp_router_key_ok(x->head, (const char *const *)conf->listen.api_keys, keys)) {
+        wp_router_refuse(g, x, (struct wp_str){0}, 401, "unauthorized", NULL, 0, "A valid API key is needed.");
+    } else if (!r) {
+        wp_router_refuse(g, x, (struct wp_str){0}, 404, "not_found", NULL, 0, "There is no such route here.");
+    } else if (!wp_str_is(x->head->method, r->method) && !(wp_str_is(x->head->method, "HEAD") && r->local != FORWARD)) {
+        wp_router_refuse(g, x, (struct wp_str){0}, 405, "method_not_allowed", r->method, 0, "This route takes %s.", r->method);
+    } else if (r->local == MODELS) {
+        models(g, x, path);
+    } else if (r->local == HEALTH) {
+        health(g, x);
+    } else {
+        wp_request_begin(g, x, r->kind);
+    }
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A command is a row: its words, the call it makes, and how its answer is shown.  JSON goes out as it came with --json; else
+ * workers, explain and decisions become tables a person can read.
+ */
+#include "router/ctl.h"
+
+#include "base/flags.h"
+#include "base/mem.h"
+#include "net/fetch.h"
+#include "net/json.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+enum { WORDS_MAX = 4 };
+
+struct ctl {
+    const char *admin, *key_file, *body;
+    bool raw;
+    const char *word[WORDS_MAX];
+    size_t n;
+};
+
+static const struct wp_flag flags[] = {
+    {"--admin", "URL", "the router's admin port (http://127.0.0.1:29000, or $WARMPATH_ADMIN)"},
+    {"--key-file", "FILE", "holds the admin key"},
+    {"--body", "FILE", "a request body for explain, or a worker's entry for `workers add`; - is standard input"},
+    {"--json", NULL, "print the answer as it came"},
+    {NULL, NULL, NULL},
+};
+
+static int take(void *arg, size_t i, const char *value, struct wp_err *err)
+{
+    struct ctl *c = arg;
+
+    (void)err;
+    if (i == 0)
+        c->admin = value;
+    else if (i == 1)
+        c->key_file = value;
+    else if (i == 2)
+        c->body = value;
+    else
+        c->raw = true;
+    return 0;
+}
+
+static int word(void *arg, const char *value, struct wp_err *err)
+{
+    struct ctl *c = arg;
+
+    if (c->n == WORDS_MAX)
+        return wp_fail(err, WP_EUSAGE, "too many words: \"%s\"", value);
+    c->word[c->n++] = value;
+    return 0;
+}
+
+static int read_file(const char *path, struct wp_buf *out, struct wp_err *err)
+{
+    FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    size_t n;
+
+    if (!f)
+        return wp_fail(err, -errno, "%s: %s", path, wp_strerror(-errno));
+    do {
+        if (wp_buf_reserve(out, 65536) < 0)
+            break;
+        n = fread(out->p + out->n, 1, 65536, f);
+        out->n += n;
+    } while (n);
+    if (f != stdin)
+        fclose(f);
+    return 0;
+}
+
+/* ---- answers for people ---- */
+
+static const char *text(json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s ? s : "";
+}
+
+static double number(json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static void show_workers(json_t *j)
+{
+    json_t *list = json_object_get(j, "workers"), *w;
+    size_t i;
+
+    if (!list) { /* one worker: all there is to know */
+        json_dumpf(j, stdout, JSON_INDENT(2));
+        puts("");
+        return;
+    }
+    printf("%-24s %-9s %-9s %8s %8s %9s %10s  %s\n", "worker", "state", "breaker", "requests", "in flight", "backlog", "wait ms", "models");
+    json_array_foreach(list, i, w)
+    {
+        json_t *models = json_object_get(w, "models");
+
+        printf("%-24s %-9s %-9s %8.0f %8.0f %9.0f %10.1f  %s%s\n", text(w, "id"),
+               json_is_true(json_object_get(w, "ready")) ? "ready" : text(w, "why"), text(w, "breaker"), number(w, "requests"),
+               number(w, "in_flight"), number(w, "prefill_backlog_tokens"), number(w, "wait_us") / 1000,
+               json_array_size(models) ? json_string_value(json_array_get(models, 0)) : "-", json_array_size(models) > 1 ? ", ..." : "");
+    }
+}
+
+static void show_candidates(json_t *list, const char *chosen)
+{
+    json_t *c;
+    size_t i;
+
+    printf("%-26s %8s %8s", "worker", "overlap", "in flight");
+    printf(" %12s %12s  terms (ms)\n", "price ms", "ttft ms");
+    json_array_foreach(list, i, c)
+    {
+        json_t *term, *price = json_object_get(c, "price_us"), *ttft = json_object_get(c, "ttft_us");
+        const char *key;
+
+        printf("%c %-24s %8.0f %8.0f", strcmp(chosen, text(c, "worker")) == 0 ? '*' : ' ', text(c, "worker"),
+               number(json_object_get(c, "overlap"), "total"), number(c, "in_flight"));
+        if (json_is_number(price))
+            printf(" %12.1f", json_number_value(price) / 1000);
+        else
+            printf(" %12s", "-");
+        if (json_is_number(ttft))
+            printf(" %12.1f ", json_number_value(ttft) / 1000);
+        else
+            printf(" %12s ", "-");
+        json_object_foreach(json_object_get(c, "terms_us"), key, term)
+            printf(" %s=%.1f", key, json_number_value(term) / (strcmp(key, "score") == 0 ? 1 : 1000));
+        puts("");
+    }
+}
+
+static void show_explain(json_t *j)
+{
+    printf("policy %s, %.0f prompt tokens (%s): %s\n", text(j, "policy"), number(j, "tokens"), text(j, "kind"),
+           text(j, "chosen")[0] ? text(j, "chosen") : text(j, "why"));
+    show_candidates(json_object_get(j, "candidates"), text(j, "chosen"));
+}
+
+static void show_decision(json_t *j)
+{
+    printf("decision %.0f: model %s, policy %s, %.0f prompt tokens -> %s", number(j, "id"), text(j, "model"), text(j, "policy"),
+           number(j, "tokens"), text(j, "chosen"));
+    if (json_is_number(json_object_get(j, "predicted_ttft_us")))
+        printf(", predicted %.1f ms", number(j, "predicted_ttft_us") / 1000);
+    if (json_is_number(json_object_get(j, "actual_ttft_us")))
+        printf(", was %.1f ms", number(j, "actual_ttft_us") / 1000);
+    printf(" %s\n", text(j, "outcome"));
+    show_candidates(json_object_get(j, "candidates"), text(j, "chosen"));
+}
+
+static void show_decisions(json_t *j)
+{
+    json_t *list = json_object_get(j, "decisions"), *d;
+    size_t i;
+
+    if (!list) {
+        show_decision(j);
+        return;
+    }
+    json_array_foreach(list, i, d)
+        show_decision(d);
+}
+
+static void show_plain(json_t *j)
+{
+    json_dumpf(j, stdout, JSON_INDENT(2));
+    puts("");
+}
+
+/* ---- commands ---- */
+
+/* clang-format off */
+static const struct command {
+    const char *words;  /* up to two; an ID may follow where path has %s */
+    const char *method, *path;
+    bool body;          /* --body is needed */
+    void (*show)(json_t *);
+    const char *about;
+} commands[] = {
+    {"workers",        "GET",    "/workers",            false, show_workers,   "all workers"},
+    {"workers show",   "GET",    "/workers/%s",         false, show_plain,     "one worker: workers show ID"},
+    {"workers add",    "POST",   "/workers",            true,  show_plain,     "add one: --body FILE holds a workers: entry as JSON"},
+    {"workers remove", "DELETE", "/workers/%s",         false, show_plain,     "remove one; its requests go on"},
+    {"drain",          "POST",   "/workers/%s/drain",   false, show_plain,     "send a worker nothing new: drain ID"},
+    {"undrain",        "POST",   "/workers/%s/undrain", false, show_plain,     "send it requests again: undrain ID"},
+    {"explain",        "POST",   "/explain",            true,  show_explain,   "what would be chosen for a request body, and why"},
+    {"decisions",      "GET",    "/decisions?last=10",  false, show_decisions, "the last ten decisions"},
+    {"decision",       "GET",    "/decisions/%s",       false, show_decisions, "one of them: decision ID"},
+    {"index",          "GET",    "/index",              false, show_plain,     "what the index holds"},
+    {"reload",         "POST",   "/reload",             false, show_plain,     "read the configuration again"},
+    {"version",        "GET",    "/version",            false, show_plain,     "the router's version"},
+};
+/* clang-format on */
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+/* The longest row whose words are those that were given; *id is the word behind them. */
+static const struct command *find(const struct ctl *c, const char **id)
+{
+    char two[128];
+
+    for (size_t take_words = c->n < 2 ? c->n : 2; take_words > 0; take_words--) {
+        snprintf(two, sizeof two, take_words == 2 ? "%s %s" : "%s", c->word[0], c->n > 1 ? c->word[1] : "");
+        for (size_t i = 0; i < N_COMMANDS; i++) {
+            bool wants_id = strstr(commands[i].path, "%s") != NULL;
+
+            if (strcmp(commands[i].words, two) != 0 || c->n != take_words + wants_id)
+                continue;
+            *id = wants_id ? c->word[take_words] : "";
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int show(const struct ctl *c, const struct command *cmd, int status, struct wp_buf *answer)
+{
+    json_t *j = json_loadb(answer->p ? answer->p : "", answer->n, 0, NULL);
+
+    if (status >= 400 || !j) {
+        const char *message = text(json_object_get(j, "error"), "message");
+
+        fprintf(stderr, "warmpath ctl: the router answered %d: %s\n", status, message[0] ? message : wp_reason(status));
+        json_decref(j);
+        return 1;
+    }
+    if (c->raw)
+        printf("%.*s\n", (int)answer->n, answer->p);
+    else
+        cmd->show(j);
+    json_decref(j);
+    return 0;
+}
+
+static int run(const struct ctl *c, const struct command *cmd, const char *id, struct wp_err *err)
+{
+    struct wp_buf body = {0}, answer = {.max = 256 << 20}, key = {0};
+    struct wp_field field[2] = {{WP_STR("content-type"), WP_STR("application/json")}};
+    char url[1024], path[512], bearer[512];
+    size_t n = 1;
+    int status = 0, rc = 0;
+
+    snprintf(path, sizeof path, cmd->path, id);
+    snprintf(url, sizeof url, "%s%s", c->admin, path);
+    if (cmd->body)
+        rc = c->body ? read_file(c->body, &body, err) : wp_fail(err, WP_EUSAGE, "%s: --body FILE is needed", cmd->words);
+    if (rc == 0 && c->key_file)
+        rc = read_file(c->key_file, &key, err);
+    if (rc == 0 && key.n) {
+        struct wp_str k = wp_str_trim(wp_buf_str(&key));
+
+        snprintf(bearer, sizeof bearer, "Bearer " WP_STR_FMT, WP_STR_ARG(k));
+        field[n++] = (struct wp_field){WP_STR("authorization"), wp_str_of(bearer)};
+    }
+    rc = rc ? rc : wp_fetch(url, wp_str_of(cmd->method), field, n, wp_buf_str(&body), 0, &status, &answer, err);
+    if (rc == 0)
+        rc = show(c, cmd, status, &answer);
+    wp_buf_fini(&body);
+    wp_buf_fini(&answer);
+    wp_buf_fini(&key);
+    return rc;
+}
+
+static void help(FILE *f)
+{
+    wp_flags_help(f, "warmpath ctl [--admin URL] COMMAND [ID]", "The admin API from a shell.", flags);
+    fputs("\ncommands:\n", f);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(f, "  %-18s %s\n", commands[i].words, commands[i].about);
+}
+
+static int unknown(const struct ctl *c)
+{
+    const char *names[N_COMMANDS], *near;
+    char said[128];
+
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].words;
+    snprintf(said, sizeof said, "%s", c->n ? c->word[0] : "");
+    near = wp_str_nearest(wp_str_of(said), names, N_COMMANDS);
+    if (c->n == 0)
+        fputs("warmpath ctl: say what to do; `warmpath ctl --help` lists the commands\n", stderr);
+    else if (near && strcmp(near, said) != 0)
+        fprintf(stderr, "warmpath ctl: unknown command \"%s\"; did you mean \"%s\"?\n", said, near);
+    else
+        fprintf(stderr, "warmpath ctl: \"%s\" with these words is no command; `warmpath ctl --help` lists them\n", said);
+    return 2;
+}
+
+int wp_ctl_main(int argc, char **argv)
+{
+    struct ctl c = {.admin = getenv("WARMPATH_ADMIN")};
+    struct wp_err err = WP_ERR_INIT;
+    const struct command *cmd;
+    const char *id = "";
+    int rc = wp_flags(argc, argv, flags, take, word, &c, &err);
+
+    if (rc == 1) {
+        help(stdout);
+        return 0;
+    }
+    if (!c.admin)
+        c.admin = "http://127.0.0.1:29000";
+    if (rc == 0) {
+        cmd = find(&c, &id);
+        if (!cmd)
+            return unknown(&c);
+        rc = run(&c, cmd, id, &err);
+    }
+    if (rc >= 0)
+        return rc;
+    fprintf(stderr, "warmpath ctl: %s\n", err.text);
+    return rc == WP_EUSAGE ? 2 : 1;
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/fleet_inner.h"
+
+#include "base/clock.h"
+#include "index/identity.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { RATIOS_MAX = 256 };
+
+static void lock(struct wp_fleet *f)
+{
+    pthread_mutex_lock(&f->lock);
+}
+
+static void unlock(struct wp_fleet *f)
+{
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Before each scrape: gauges that are cheaper to read off than to keep. */
+static void on_scrape(void *arg)
+{
+    struct wp_fleet *f = arg;
+    uint64_t now = wp_now_us();
+    struct wp_index_stats s;
+
+    lock(f);
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+        const char *why;
+
+        wp_gauge_set(w->in_flight_gauge, w->load.in_flight);
+        wp_gauge_set(w->backlog_gauge, (double)w->load.prefill_tokens);
+        wp_gauge_set(w->up_gauge, wp_worker_ready(w, now, &why) || w->up ? 1 : 0);
+        wp_gauge_set(w->breaker_gauge, w->breaker);
+    }
+    wp_index_stats(f->index, &s);
+    wp_gauge_set(f->index_blocks, (double)s.blocks);
+    wp_gauge_set(f->index_locations, (double)s.locations);
+    wp_gauge_set(f->index_floating, (double)s.floating);
+    wp_gauge_set(f->index_doubtful, (double)s.doubtful);
+    wp_gauge_set(f->index_bytes, (double)s.bytes);
+    wp_gauge_set(f->index_cap, (double)s.cap_bytes);
+    unlock(f);
+}
+
+static int make_metrics(struct wp_fleet *f, struct wp_metrics *m)
+{
+    static const double error_s[] = {-10, -3, -1, -0.3, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
+#define GAUGE0(name, help) wp_series(wp_family(m, WP_GAUGE, name, help, "", NULL, 0), NULL)
+
+    f->metrics = m;
+    f->in_flight = wp_family(m, WP_GAUGE, "warmpath_worker_in_flight", "Requests under way, by our own count.", "worker", NULL, 0);
+    f->backlog = wp_family(m, WP_GAUGE, "warmpath_worker_prefill_backlog_tokens", "Prompt tokens dispatched, before their first token.",
+                           "worker", NULL, 0);
+    f->up = wp_family(m, WP_GAUGE, "warmpath_worker_up", "1 when the worker's probes pass.", "worker", NULL, 0);
+    f->breaker = wp_family(m, WP_GAUGE, "warmpath_worker_breaker_state", "0 closed, 1 half open, 2 open.", "worker", NULL, 0);
+    f->price_error = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_price_error_seconds",
+                                          "Actual minus predicted time to first token.", "", error_s,
+                                          sizeof error_s / sizeof error_s[0]));
+    f->index_blocks = GAUGE0("warmpath_index_blocks", "Prefix blocks in the index.");
+    f->index_locations = GAUGE0("warmpath_index_locations", "Places where blocks lie.");
+    f->index_floating = GAUGE0("warmpath_index_floating", "Blocks whose place in a prompt is not known yet.");
+    f->index_doubtful = GAUGE0("warmpath_index_doubtful", "Locations in doubt.");
+    f->index_bytes = GAUGE0("warmpath_index_bytes", "Memory of the index.");
+    f->index_cap = GAUGE0("warmpath_index_cap_bytes", "Its cap.");
+    return wp_metrics_on_scrape(m, on_scrape, f);
+}
+
+int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct wp_metrics *metrics, struct wp_err *err)
+{
+    struct wp_fleet *f = wp_calloc(1, sizeof *f);
+    struct wp_index_conf ic = {.cap_bytes = conf->index.cap_bytes, .secret = wp_rng_secret()};
+    int rc;
+
+    if (!f)
+        return wp_fail(err, WP_ENOMEM, "fleet: out of memory");
+    pthread_mutex_init(&f->lock, NULL);
+    wp_list_init(&f->workers);
+    wp_list_init(&f->ratios);
+    f->rng.state = conf->policy.conf.seed ? conf->policy.conf.seed : wp_rng_secret();
+    f->spaces.seed = f->sized.seed = wp_rng_secret();
+    rc = wp_records_init(&f->records, err);
+    if (rc == 0)
+        rc = wp_index_create(&f->index, &ic, err);
+    if (rc == 0)
+        rc = wp_history_create(&f->history, wp_rng_secret(), err);
+    if (rc == 0)
+        rc = wp_fleet_configure(f, conf, err);
+    if (rc == 0 && make_metrics(f, metrics) < 0)
+        rc = wp_fail(err, WP_ENOMEM, "fleet: out of memory");
+    if (rc < 0) {
+        wp_fleet_destroy(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+static void forget_worker(struct wp_fleet *f, struct wp_worker *w)
+{
+    size_t i = 0;
+    uint64_t k, v;
+
+    w->gone = true;
+    wp_list_del(&w->link);
+    f->n_workers--;
+    /* Its number is given to another only when its last request has ended: their blocks are still counted under it. */
+    wp_index_clear(f->index, w->holder);
+    wp_history_forget(f->history, w->holder);
+    if (w->load.in_flight == 0)
+        wp_index_drop(f->index, w->holder);
+    while (wp_map_next(&f->sized, &i, &k, &v))
+        if (k >> 32 == w->holder) {
+            wp_map_del(&f->sized, k);
+            i = 0; /* deletion shifts entries: start over; removals are rare */
+        }
+    wp_series_drop(f->in_flight, w->conf.id);
+    wp_series_drop(f->backlog, w->conf.id);
+    wp_series_drop(f->up, w->conf.id);
+    wp_series_drop(f->breaker, w->conf.id);
+    wp_worker_unref(w);
+}
+
+void wp_fleet_destroy(struct wp_fleet *f)
+{
+    if (!f)
+        return;
+    WP_LIST_EACH(&f->workers, at)
+    forget_worker(f, WP_CONTAINER(at, struct wp_worker, link));
+    WP_LIST_EACH(&f->ratios, at)
+    {
+        struct wp_model_ratio *r = WP_CONTAINER(at, struct wp_model_ratio, link);
+
+        wp_free(r->name);
+        wp_free(r);
+    }
+    if (f->policy)
+        f->policy->ops->destroy(f->policy);
+    wp_history_destroy(f->history);
+    wp_index_destroy(f->index);
+    wp_records_fini(&f->records);
+    wp_overlap_fini(&f->overlap);
+    wp_map_fini(&f->spaces);
+    wp_map_fini(&f->sized);
+    wp_free(f->candidate);
+    wp_free(f->view);
+    wp_free(f->verdict);
+    wp_free(f->shown);
+    pthread_mutex_destroy(&f->lock);
+    wp_free(f);
+}
+
+int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct wp_err *err)
+{
+    struct wp_policy *fresh = NULL;
+    int rc = wp_policy_create(&fresh, conf->policy.name, &conf->policy.conf, err);
+
+    if (rc < 0)
+        return rc;
+    lock(f);
+    if (f->policy)
+        f->policy->ops->destroy(f->policy);
+    f->policy = fresh;
+    snprintf(f->policy_name, sizeof f->policy_name, "%s", conf->policy.name);
+    f->conf = conf;
+    unlock(f);
+    return 0;
+}
+
+/* A decision allocates nothing: room for one more worker is made when the worker comes. */
+static int make_room(struct wp_fleet *f)
+{
+    size_t cap = f->cap ? f->cap * 2 : 16;
+    struct wp_overlap o = {0};
+    void *p;
+
+    if (f->n_workers < f->cap)
+        return 0;
+#define GROW(field)                                                                                                                 \
+    p = wp_realloc(f->field, cap * sizeof *f->field);                                                                               \
+    if (!p)                                                                                                                         \
+        return WP_ENOMEM;                                                                                                           \
+    f->field = p;
+    GROW(candidate)
+    GROW(view)
+    GROW(verdict)
+    GROW(shown)
+#undef GROW
+    if (wp_overlap_init(&o, cap * 2) < 0)
+        return WP_ENOMEM;
+    wp_overlap_fini(&f->overlap);
+    f->overlap = o;
+    f->cap = cap;
+    return 0;
+}
+
+static struct wp_worker *find(struct wp_fleet *f, struct wp_str id)
+{
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        if (wp_str_is(id, w->conf.id))
+            return w;
+    }
+    return NULL;
+}
+
+int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const struct wp_config *all, struct wp_err *err)
+{
+    struct wp_worker *w;
+    int rc = wp_worker_create(&w, conf, all, err);
+
+    if (rc < 0)
+        return rc;
+    lock(f);
+    if (find(f, wp_str_of(w->conf.id)))
+        rc = wp_fail(err, WP_EEXIST, "worker %s: exists already", w->conf.id);
+    else if (make_room(f) < 0)
+        rc = wp_fail(err, WP_ENOMEM, "worker %s: out of memory", w->conf.id);
+    else
+        rc = wp_index_holder(f->index, WP_HOLDER_RANK, WP_NO_HOLDER, &w->holder, err);
+    if (rc == 0) {
+        w->fleet = f;
+        w->in_flight_gauge = WP_SERIES(f->in_flight, w->conf.id);
+        w->backlog_gauge = WP_SERIES(f->backlog, w->conf.id);
+        w->up_gauge = WP_SERIES(f->up, w->conf.id);
+        w->breaker_gauge = WP_SERIES(f->breaker, w->conf.id);
+        wp_list_push(&f->workers, &w->link);
+        f->n_workers++;
+    }
+    unlock(f);
+    if (rc < 0)
+        wp_worker_unref(w);
+    return rc;
+}
+
+int wp_fleet_remove(struct wp_fleet *f, struct wp_str id)
+{
+    struct wp_worker *w;
+
+    lock(f);
+    w = find(f, id);
+    if (w)
+        forget_worker(f, w);
+    unlock(f);
+    return w ? 0 : WP_ENOENT;
+}
+
+int wp_fleet_drain(struct wp_fleet *f, struct wp_str id, bool drain)
+{
+    struct wp_worker *w;
+
+    lock(f);
+    w = find(f, id);
+    if (w)
+        w->draining = drain;
+    unlock(f);
+    return w ? 0 : WP_ENOENT;
+}
+
+struct wp_worker *wp_fleet_find(struct wp_fleet *f, struct wp_str id)
+{
+    struct wp_worker *w;
+
+    lock(f);
+    w = find(f, id);
+    if (w)
+        wp_worker_ref(w);
+    unlock(f);
+    return w;
+}
+
+void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w), void *arg)
+{
+    lock(f);
+    WP_LIST_EACH(&f->workers, at)
+    fn(arg, WP_CONTAINER(at, struct wp_worker, link));
+    unlock(f);
+}
+
+void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf)
+{
+    lock(f);
+    if (!w->gone)
+        wp_worker_probed(w, facts, conf);
+    unlock(f);
+}
+
+bool wp_fleet_serving(struct wp_fleet *f)
+{
+    uint64_t now = wp_now_us();
+    bool any = false;
+    const char *why;
+
+    lock(f);
+    WP_LIST_EACH(&f->workers, at)
+    any |= wp_worker_ready(WP_CONTAINER(at, struct wp_worker, link), now, &why);
+    unlock(f);
+    return any;
+}
+
+/* The configured name that an alias stands for, or the name itself. */
+static struct wp_str unalias(const struct wp_config *conf, struct wp_str name)
+{
+    for (size_t i = 0; i < conf->n_models; i++)
+        for (char **a = conf->models[i].aliases; *a; a++)
+            if (wp_str_is(name, *a))
+                return wp_str_of(conf->models[i].name);
+    return name;
+}
+
+static bool configured(const struct wp_config *conf, struct wp_str name)
+{
+    for (size_t i = 0; i < conf->n_models; i++)
+        if (wp_str_is(name, conf->models[i].name))
+            return true;
+    return false;
+}
+
+/* The one base model that the fleet serves; absent when there are several or none. */
+static struct wp_str only_model(struct wp_fleet *f)
+{
+    struct wp_str one = {0};
+
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        for (size_t i = 0; i < w->n_models; i++) {
+            if (w->model[i].parent)
+                continue;
+            if (one.p && !wp_str_is(one, w->model[i].name))
+                return (struct wp_str){0};
+            one = wp_str_of(w->model[i].name);
+        }
+    }
+    return one;
+}
+
+static void add_size(struct wp_model_info *info, uint32_t size)
+{
+    for (size_t i = 0; i < info->n_sizes; i++)
+        if (info->block_size[i] == size)
+            return;
+    if (info->n_sizes < WP_BLOCK_SIZES_MAX)
+        info->block_size[info->n_sizes++] = size;
+}
+
+static double ratio_of(struct wp_fleet *f, struct wp_str model)
+{
+    WP_LIST_EACH(&f->ratios, at)
+    {
+        struct wp_model_ratio *r = WP_CONTAINER(at, struct wp_model_ratio, link);
+
+        if (wp_str_is(model, r->name))
+            return r->bytes_per_token;
+    }
+    return 4; /* English text in today's vocabularies, until usage says better */
+}
+
+static void look_for(struct wp_fleet *f, struct wp_str name, struct wp_model_info *info, const char **parent)
+{
+    bool all_joined = true, any = false;
+
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+        const struct wp_engine_model *m = wp_worker_serves(w, name);
+
+        all_joined &= w->n_models > 0;
+        any |= w->n_models > 0;
+        if (!m)
+            continue;
+        info->known = true;
+        *parent = m->parent ? m->parent : *parent;
+        add_size(info, w->block_size);
+        if (m->max_len > info->max_len)
+            info->max_len = m->max_len;
+    }
+    /* Nobody has said what it serves yet: 503, not 404. */
+    info->known |= configured(f->conf, name) || (!any && !all_joined);
+}
+
+int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out)
+{
+    const char *parent = NULL;
+    char *copy;
+
+    *out = (struct wp_model_info){0};
+    lock(f);
+    name = name.p ? unalias(f->conf, name) : only_model(f);
+    if (!name.p) {
+        unlock(f);
+        return 0;
+    }
+    look_for(f, name, out, &parent);
+    out->bytes_per_token = ratio_of(f, name);
+    copy = wp_arena_strndup(arena, name.p, name.n);
+    out->name = (struct wp_str){copy, name.n};
+    out->base = out->name;
+    if (copy && parent) {
+        out->lora = out->name;
+        copy = wp_arena_strndup(arena, parent, strlen(parent));
+        out->base = (struct wp_str){copy, strlen(parent)};
+    }
+    unlock(f);
+    return copy ? 0 : WP_ENOMEM;
+}
+
+void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str model, uint64_t bytes, uint64_t tokens)
+{
+    struct wp_model_ratio *found = NULL;
+    double seen = tokens ? (double)bytes / (double)tokens : 0;
+
+    if (tokens < 16 || seen < 0.1 || seen > 100)
+        return; /* too short to tell, or nonsense */
+    lock(f);
+    WP_LIST_EACH(&f->ratios, at)
+    if (wp_str_is(model, WP_CONTAINER(at, struct wp_model_ratio, link)->name))
+        found = WP_CONTAINER(at, struct wp_model_ratio, link);
+    if (!found && f->n_ratios < RATIOS_MAX) {
+        found = wp_calloc(1, sizeof *found);
+        if (found && !(found->name = wp_strndup(model.p, model.n))) {
+            wp_free(found);
+            found = NULL;
+        }
+        if (found) {
+            found->bytes_per_token = seen;
+            wp_list_push(&f->ratios, &found->link);
+            f->n_ratios++;
+        }
+    }
+    if (found)
+        found->bytes_per_token += 0.05 * (seen - found->bytes_per_token);
+    unlock(f);
+}

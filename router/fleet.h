@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * router/fleet.h - all workers, what they hold, and who gets the next request.
+ * The fleet owns workers, index, history and policy, and decides: candidates, their overlap with the prompt, the policy's
+ * choice, the record of it.  One lock guards it; a decision takes some tens of microseconds under it (make bench).
+ * Threads: any loop may call everything here.
+ */
+#ifndef WP_ROUTER_FLEET_H
+#define WP_ROUTER_FLEET_H
+
+#include "index/index.h"
+#include "router/prompt.h"
+#include "router/record.h"
+#include "router/worker.h"
+
+struct wp_fleet;
+
+int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct wp_metrics *metrics, struct wp_err *err);
+void wp_fleet_destroy(struct wp_fleet *f); /* after every placement has ended */
+
+/* Workers.  Errors of add: WP_EEXIST (the id is taken), WP_ENOMEM, WP_EINVAL. */
+int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const struct wp_config *all, struct wp_err *err);
+int wp_fleet_remove(struct wp_fleet *f, struct wp_str id);            /* WP_ENOENT.  Requests on it go on */
+int wp_fleet_drain(struct wp_fleet *f, struct wp_str id, bool drain); /* WP_ENOENT */
+struct wp_worker *wp_fleet_find(struct wp_fleet *f, struct wp_str id); /* a reference, or NULL */
+/* Visits every worker under the lock; fn must not call back into the fleet. */
+void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w), void *arg);
+/* Another policy and other limits, from the next decision on.  Errors: those of wp_policy_create; then nothing changed. */
+int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct wp_err *err);
+void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf);
+
+/* A model as asked for: known or not, its base and adapter names, the block sizes of those who serve it. */
+struct wp_model_info {
+    bool known;
+    struct wp_str name, base, lora; /* in the arena; lora absent unless it is an adapter */
+    uint32_t block_size[WP_BLOCK_SIZES_MAX];
+    size_t n_sizes;
+    uint32_t max_len; /* the largest of those who serve it; 0: unknown */
+    double bytes_per_token;
+};
+/* name absent: the one model that is served, when there is just one.  Errors: WP_ENOMEM. */
+int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out);
+/* Appends GET /v1/models: the union over the fleet.  id absent: all; else that entry alone, WP_ENOENT when unknown. */
+int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *out);
+void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str model, uint64_t bytes, uint64_t tokens);
+
+struct wp_want {
+    const struct wp_model_info *model;
+    struct wp_prompt *prompt; /* hashed for every block size of model */
+    uint32_t tokens;          /* of the prompt */
+    uint32_t max_tokens;
+    uint64_t session_key;
+    struct wp_worker *const *avoid; /* workers that failed this request already */
+    size_t n_avoid;
+    struct wp_worker *only; /* this one and no other (the repeat of a reuse race), or NULL */
+};
+
+enum wp_place_result {
+    WP_PLACED,
+    WP_PLACE_NOBODY,  /* no worker is ready: 503 */
+    WP_PLACE_BUSY,    /* all that are ready are at limits.per_worker: 429 */
+    WP_PLACE_TOO_LONG /* the prompt fits none: 400 */
+};
+
+/* A request on a worker.  Embed it in the request; it must not move between place and end. */
+struct wp_placement {
+    struct wp_worker *worker; /* a reference; NULL: not placed */
+    struct wp_load_item item;
+    const struct wp_hashes *hashes; /* of the prompt at this worker's block size, or NULL */
+    uint32_t space;
+    uint32_t tokens, hit_tokens, hit_tier[WP_TIERS];
+    double ttft_us; /* predicted; NaN: none */
+    uint64_t record, placed_us;
+    bool in_flight_noted, first_seen, probe_of_breaker;
+};
+
+/* why: a word for the error's param when not placed ("breaker", "drain", ...).  retry_after_us: when asking again makes sense. */
+enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
+                                    uint64_t *retry_after_us);
+void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p);             /* its first token came */
+void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n); /* and more */
+/* Ends it, with what it says about the worker; the reference is dropped.  rest_us: the engine asked for that pause. */
+void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o, uint64_t rest_us);
+
+/* Prices want on every worker, dispatches nothing, appends the JSON of POST /explain. */
+int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_buf *out);
+
+/* Records and states as JSON. */
+int wp_fleet_decisions_json(struct wp_fleet *f, size_t last, struct wp_buf *out);
+int wp_fleet_decision_json(struct wp_fleet *f, uint64_t id, struct wp_buf *out); /* WP_ENOENT */
+int wp_fleet_workers_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *out); /* id absent: all */
+int wp_fleet_index_json(struct wp_fleet *f, struct wp_buf *out);
+bool wp_fleet_serving(struct wp_fleet *f); /* a worker is ready */
+
+#endif

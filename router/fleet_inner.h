@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* router/fleet_inner.h - the fleet from inside: for fleet.c, place.c and fleet_json.c alone. */
+#ifndef WP_ROUTER_FLEET_INNER_H
+#define WP_ROUTER_FLEET_INNER_H
+
+#include "base/map.h"
+#include "base/rng.h"
+#include "index/history.h"
+#include "router/fleet.h"
+
+#include <pthread.h>
+
+struct wp_model_ratio { /* bytes of canonical prompt per token, learnt from usage */
+    struct wp_list link;
+    char *name;
+    double bytes_per_token;
+};
+
+struct wp_fleet {
+    pthread_mutex_t lock; /* guards all below */
+    struct wp_list workers;
+    size_t n_workers;
+    struct wp_index *index;
+    struct wp_history *history;
+    struct wp_policy *policy;
+    char policy_name[24];
+    const struct wp_config *conf; /* the present one; the router keeps it alive until the next configure */
+    struct wp_records records;
+    struct wp_rng rng;
+    struct wp_list ratios;
+    size_t n_ratios;
+    struct wp_map spaces;   /* hash of (model, size, kind) -> space */
+    struct wp_map sized;    /* holder << 32 | space -> blocks that history was told */
+    /* Scratch of one decision, for cap workers. */
+    size_t cap;
+    struct wp_worker **candidate;
+    struct wp_worker_view *view;
+    struct wp_verdict *verdict;
+    struct wp_candidate *shown;
+    struct wp_overlap overlap;
+    /* Metrics. */
+    struct wp_metrics *metrics;
+    struct wp_family *in_flight, *backlog, *up, *breaker;
+    struct wp_series *price_error;
+    struct wp_series *index_blocks, *index_locations, *index_floating, *index_doubtful, *index_bytes, *index_cap;
+};
+
+/* With the lock held: fills candidate, view and shown.  Returns how many, or 0 with why. */
+size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
+                           const char **why, uint64_t *retry_after_us);
+size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
+/* The space of a model at a block size; 0xFFFFFFFF when none could be made. */
+uint32_t wp_fleet_space(struct wp_fleet *f, struct wp_str base, uint32_t block_size, enum wp_prompt_kind kind);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the fleet shows of itself: workers, models, index, decisions. */
+#include "router/fleet_inner.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+
+static int strings(struct wp_buf *b, char *const list[])
+{
+    int rc = wp_buf_adds(b, "[");
+
+    for (size_t i = 0; rc == 0 && list[i]; i++) {
+        rc = i ? wp_buf_adds(b, ",") : 0;
+        rc = rc ? rc : wp_buf_json(b, wp_str_of(list[i]));
+    }
+    return rc ? rc : wp_buf_adds(b, "]");
+}
+
+static int known(struct wp_buf *b, const char *key, double x)
+{
+    return x < 0 || !isfinite(x) ? wp_buf_printf(b, ",\"%s\":null", key) : wp_buf_printf(b, ",\"%s\":%.6g", key, x);
+}
+
+static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, struct wp_buf *b)
+{
+    const char *why;
+    bool ready = wp_worker_ready(w, now, &why);
+    uint64_t tier[WP_TIER_MAX], doubtful;
+    int rc = wp_buf_adds(b, "{\"id\":");
+
+    wp_index_holder_stats(f->index, w->holder, tier, &doubtful);
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
+    rc = rc ? rc : wp_buf_adds(b, ",\"url\":");
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.url));
+    rc = rc ? rc : wp_buf_printf(b, ",\"engine\":\"%s\",\"node\":", w->engine->name);
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.node));
+    rc = rc ? rc : wp_buf_printf(b, ",\"ready\":%s,\"why\":\"%s\",\"up\":%s,\"draining\":%s,\"breaker\":\"%s\",\"trouble\":",
+                                 ready ? "true" : "false", ready ? "" : why, w->up ? "true" : "false",
+                                 w->draining ? "true" : "false", wp_breaker_names[w->breaker]);
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(w->trouble));
+    rc = rc ? rc : wp_buf_adds(b, ",\"models\":[");
+    for (size_t i = 0; rc == 0 && i < w->n_models; i++) {
+        rc = i ? wp_buf_adds(b, ",") : 0;
+        rc = rc ? rc : wp_buf_json(b, wp_str_of(w->model[i].name));
+    }
+    rc = rc ? rc : wp_buf_printf(b, "],\"max_model_len\":%u,\"block_size\":%u,\"kv_tokens\":%llu,\"tags\":",
+                                 w->n_models ? w->model[0].max_len : 0, w->block_size, (unsigned long long)w->kv_tokens);
+    rc = rc ? rc : strings(b, w->conf.tags);
+    rc = rc ? rc : wp_buf_printf(b, ",\"in_flight\":%u,\"decoding\":%u,\"prefill_backlog_tokens\":%llu,\"wait_us\":%.0f,"
+                                    "\"requests\":%llu,\"failed\":%llu,\"profile\":\"%s\",\"speed\":%g,\"correction\":%.4g",
+                                 w->load.in_flight, w->load.decoding, (unsigned long long)w->load.prefill_tokens,
+                                 wp_load_wait_us(&w->load, &w->profile, now), (unsigned long long)w->requests,
+                                 (unsigned long long)w->errors, w->profile.name, w->profile.speed, w->correction);
+    rc = rc ? rc : known(b, "reported_running", w->reported_running);
+    rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
+    rc = rc ? rc : known(b, "kv_usage", w->kv_usage);
+    rc = rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"version\":",
+                                 (unsigned long long)(tier[0] + tier[1] + tier[2] + tier[3]),
+                                 wp_history_blocks(f->history, w->holder));
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(w->version));
+    return rc ? rc : wp_buf_adds(b, "}");
+}
+
+int wp_fleet_workers_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)
+{
+    uint64_t now = wp_now_us();
+    int rc = id.p ? WP_ENOENT : wp_buf_adds(b, "{\"workers\":[");
+    bool any = false;
+
+    pthread_mutex_lock(&f->lock);
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        if (id.p) {
+            if (wp_str_is(id, w->conf.id))
+                rc = worker_json(f, w, now, b);
+            continue;
+        }
+        if (rc == 0 && any)
+            rc = wp_buf_adds(b, ",");
+        rc = rc ? rc : worker_json(f, w, now, b);
+        any = true;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return rc || id.p ? rc : wp_buf_adds(b, "]}");
+}
+
+static bool seen_before(struct wp_fleet *f, const struct wp_worker *until, size_t i)
+{
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        for (size_t k = 0; k < (w == until ? i : w->n_models); k++)
+            if (wp_str_is(wp_str_of(until->model[i].name), w->model[k].name))
+                return true;
+        if (w == until)
+            return false;
+    }
+    return false;
+}
+
+static int model_json(const struct wp_engine_model *m, struct wp_buf *b)
+{
+    int rc = wp_buf_adds(b, "{\"id\":");
+
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(m->name));
+    rc = rc ? rc : wp_buf_adds(b, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"warmpath\",\"root\":");
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(m->name));
+    rc = rc ? rc : wp_buf_adds(b, ",\"parent\":");
+    rc = rc ? rc : m->parent ? wp_buf_json(b, wp_str_of(m->parent)) : wp_buf_adds(b, "null");
+    rc = rc ? rc : m->max_len ? wp_buf_printf(b, ",\"max_model_len\":%u}", m->max_len) : wp_buf_adds(b, ",\"max_model_len\":null}");
+    return rc;
+}
+
+static int aliases_json(struct wp_fleet *f, struct wp_buf *b, bool any)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < f->conf->n_models; i++)
+        for (char **a = f->conf->models[i].aliases; rc == 0 && *a; a++) {
+            struct wp_engine_model m = {.name = *a, .parent = f->conf->models[i].name};
+
+            rc = any ? wp_buf_adds(b, ",") : 0;
+            rc = rc ? rc : model_json(&m, b);
+            any = true;
+        }
+    return rc;
+}
+
+int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)
+{
+    int rc = id.p ? WP_ENOENT : wp_buf_adds(b, "{\"object\":\"list\",\"data\":[");
+    bool any = false;
+
+    pthread_mutex_lock(&f->lock);
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        for (size_t i = 0; i < w->n_models; i++) {
+            if (id.p && rc == WP_ENOENT && wp_str_is(id, w->model[i].name))
+                rc = model_json(&w->model[i], b);
+            if (id.p || rc < 0 || seen_before(f, w, i))
+                continue;
+            rc = any ? wp_buf_adds(b, ",") : 0;
+            rc = rc ? rc : model_json(&w->model[i], b);
+            any = true;
+        }
+    }
+    if (!id.p && rc == 0)
+        rc = aliases_json(f, b, any);
+    pthread_mutex_unlock(&f->lock);
+    return rc || id.p ? rc : wp_buf_adds(b, "]}");
+}
+
+int wp_fleet_decisions_json(struct wp_fleet *f, size_t last, struct wp_buf *b)
+{
+    int rc = wp_buf_adds(b, "{\"decisions\":[");
+    bool any = false;
+
+    pthread_mutex_lock(&f->lock);
+    for (uint64_t id = f->records.next - 1; rc == 0 && last && id; id--, last--) {
+        struct wp_record *r = wp_records_at(&f->records, id);
+
+        if (!r)
+            break;
+        rc = any ? wp_buf_adds(b, ",") : 0;
+        rc = rc ? rc : wp_record_json(r, b);
+        any = true;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return rc ? rc : wp_buf_adds(b, "]}");
+}
+
+int wp_fleet_decision_json(struct wp_fleet *f, uint64_t id, struct wp_buf *b)
+{
+    struct wp_record *r;
+    int rc;
+
+    pthread_mutex_lock(&f->lock);
+    r = wp_records_at(&f->records, id);
+    rc = r ? wp_record_json(r, b) : WP_ENOENT;
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+int wp_fleet_index_json(struct wp_fleet *f, struct wp_buf *b)
+{
+    struct wp_index_stats s;
+    bool any = false;
+    int rc;
+
+    pthread_mutex_lock(&f->lock);
+    wp_index_stats(f->index, &s);
+    rc = wp_buf_printf(b, "{\"blocks\":%llu,\"locations\":%llu,\"floating\":%llu,\"doubtful\":%llu,\"bytes\":%llu,\"cap_bytes\":%llu,"
+                          "\"evicted\":%llu,\"in_flight_blocks\":%zu,\"workers\":[",
+                       (unsigned long long)s.blocks, (unsigned long long)s.locations, (unsigned long long)s.floating,
+                       (unsigned long long)s.doubtful, (unsigned long long)s.bytes, (unsigned long long)s.cap_bytes,
+                       (unsigned long long)s.evicted, wp_history_in_flight(f->history));
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+        uint64_t tier[WP_TIER_MAX], doubtful;
+
+        wp_index_holder_stats(f->index, w->holder, tier, &doubtful);
+        rc = rc ? rc : wp_buf_adds(b, any ? ",{\"worker\":" : "{\"worker\":");
+        rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
+        rc = rc ? rc : wp_buf_printf(b, ",\"gpu\":%llu,\"cpu\":%llu,\"disk\":%llu,\"remote\":%llu,\"doubtful\":%llu,\"history\":%zu}",
+                                     (unsigned long long)tier[0], (unsigned long long)tier[1], (unsigned long long)tier[2],
+                                     (unsigned long long)tier[3], (unsigned long long)doubtful,
+                                     wp_history_blocks(f->history, w->holder));
+        any = true;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return rc ? rc : wp_buf_adds(b, "]}");
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/forward.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+/* Fields by which somebody would steer a router or an engine from outside.  Dropped unless listen.trust_client_routing. */
+static const char *const steering[] = {
+    "x-data-parallel-rank",
+    "x-prefiller-host-port",
+    "x-data-parallel-host-port",
+    "x-gateway-destination-endpoint",
+    "x-gateway-destination-endpoint-subset",
+    "x-smg-target-worker",
+    "x-worker-id",
+    "x-request-priority",
+    "x-conversation-id",
+};
+
+static bool starts_i(struct wp_str s, const char *prefix)
+{
+    size_t n = strlen(prefix);
+
+    return s.n >= n && wp_str_iis((struct wp_str){s.p, n}, prefix);
+}
+
+static bool steers(struct wp_str name)
+{
+    for (size_t i = 0; i < sizeof steering / sizeof steering[0]; i++)
+        if (wp_str_iis(name, steering[i]))
+            return true;
+    return false;
+}
+
+static bool any_of(struct wp_str name, const char *const list[], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (wp_str_iis(name, list[i]))
+            return true;
+    return false;
+}
+
+static struct wp_str text(struct wp_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static struct wp_str text(struct wp_request *r, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+    char *p;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        n = 0;
+    if ((size_t)n >= sizeof line)
+        n = sizeof line - 1;
+    p = wp_arena_strndup(&r->arena, line, (size_t)n);
+    return (struct wp_str){p, p ? (size_t)n : 0};
+}
+
+static size_t put(struct wp_field out[], size_t n, const char *name, struct wp_str value)
+{
+    if (n < WP_FORWARD_MAX && value.p)
+        out[n++] = (struct wp_field){wp_str_of(name), value};
+    return n;
+}
+
+static struct wp_str peer_name(struct wp_request *r)
+{
+    char host[64] = "unknown";
+
+    if (r->x->peer)
+        uv_ip_name(r->x->peer, host, sizeof host);
+    return text(r, "%s", host);
+}
+
+size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_MAX])
+{
+    static const char *const made_anew[] = {"host", "content-length", "expect", "x-request-id", "x-forwarded-for"};
+    static const char *const keys[] = {"authorization", "x-api-key"};
+    const struct wp_head *h = r->x->head;
+    const struct wp_config *conf = r->settings->conf;
+    const struct wp_worker *w = r->place->worker;
+    bool own_key = conf->listen.api_keys[0] || w->conf.api_key[0];
+    struct wp_str peer = peer_name(r), via = wp_head_get(h, "x-forwarded-for");
+    size_t n = 0;
+
+    for (size_t i = 0; i < h->n_fields; i++) {
+        struct wp_str name = h->field[i].name;
+
+        if (wp_hop_by_hop(h, name) || any_of(name, made_anew, 5) || starts_i(name, "x-warmpath-") ||
+            (own_key && any_of(name, keys, 2)) || (steers(name) && !conf->listen.trust_client_routing))
+            continue;
+        out[n++] = h->field[i];
+    }
+    if (w->conf.api_key[0])
+        n = put(out, n, "authorization", text(r, "Bearer %s", w->conf.api_key));
+    n = put(out, n, "x-request-id", text(r, "%s-%llx", r->id,
+                                         (unsigned long long)atomic_fetch_add(&r->gate->router->ids, 1) ^ r->gate->router->id_salt));
+    n = put(out, n, "x-forwarded-for", via.n ? text(r, WP_STR_FMT ", " WP_STR_FMT, WP_STR_ARG(via), WP_STR_ARG(peer)) : peer);
+    return n;
+}
+
+static struct wp_str overlap_text(struct wp_request *r)
+{
+    static const char *const names[] = {"gpu", "cpu", "disk", "remote"};
+    const struct wp_placement *p = r->place;
+    struct wp_str s = text(r, "total=%u", p->hit_tokens);
+
+    for (int t = 0; t < 4; t++)
+        if (p->hit_tier[t])
+            s = text(r, WP_STR_FMT ";%s=%u", WP_STR_ARG(s), names[t], p->hit_tier[t]);
+    return text(r, WP_STR_FMT ";fetch=0;kind=%s", WP_STR_ARG(s), r->ask.prompt.kind == WP_PROMPT_TOKENS ? "tokens" : "bytes");
+}
+
+size_t wp_forward_own(struct wp_request *r, struct wp_field out[], size_t n)
+{
+    enum wp_reveal reveal = wp_router_reveal(r->gate->router, r->settings->conf);
+    const struct wp_placement *p = r->place;
+
+    if (reveal != WP_REVEAL_NONE)
+        n = put(out, n, "x-request-id", wp_str_of(r->id));
+    if (reveal != WP_REVEAL_ALL || r->attempts == 0)
+        return n;
+    n = put(out, n, "x-warmpath-attempts", text(r, "%u", r->attempts));
+    if (!p->worker)
+        return n;
+    n = put(out, n, "x-warmpath-worker", text(r, "%s", p->worker->conf.id));
+    n = put(out, n, "x-warmpath-overlap", overlap_text(r));
+    if (isfinite(p->ttft_us))
+        n = put(out, n, "x-warmpath-ttft-ms", text(r, "%.1f", p->ttft_us / 1000));
+    n = put(out, n, "x-warmpath-overhead-us", text(r, "%llu", (unsigned long long)(r->placed_us - r->read_us)));
+    n = put(out, n, "x-warmpath-held-ms", WP_STR("0"));
+    if (wp_head_get(r->x->head, "x-warmpath-explain").n)
+        n = put(out, n, "x-warmpath-decision", text(r, "%llu", (unsigned long long)p->record));
+    return n;
+}
+
+size_t wp_forward_answer(struct wp_request *r, const struct wp_head *h, struct wp_field out[WP_FORWARD_MAX])
+{
+    bool cache_control = false, buffering = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < h->n_fields && n < WP_FIELDS_MAX; i++) {
+        struct wp_str name = h->field[i].name;
+
+        if (wp_hop_by_hop(h, name) || wp_str_iis(name, "content-length") || wp_str_iis(name, "x-request-id") ||
+            starts_i(name, "x-warmpath-"))
+            continue;
+        cache_control |= wp_str_iis(name, "cache-control");
+        buffering |= wp_str_iis(name, "x-accel-buffering");
+        out[n++] = h->field[i];
+    }
+    if (r->is_sse && !cache_control)
+        n = put(out, n, "cache-control", WP_STR("no-cache"));
+    if (r->is_sse && !buffering)
+        n = put(out, n, "x-accel-buffering", WP_STR("no"));
+    return wp_forward_own(r, out, n);
+}
+
+uint64_t wp_retry_after_us(struct wp_str value, uint64_t cap_us)
+{
+    char date[64];
+    struct tm tm = {0};
+    uint64_t s, now = wp_wall_us() / 1000000;
+
+    if (!value.n || value.n >= sizeof date)
+        return 0;
+    if (!wp_str_u64(value, &s)) {
+        time_t at;
+
+        memcpy(date, value.p, value.n);
+        date[value.n] = 0;
+        if (!strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &tm))
+            return 0;
+        at = timegm(&tm);
+        s = at > 0 && (uint64_t)at > now ? (uint64_t)at - now : 0;
+    }
+    return s > cap_us / 1000000 ? cap_us : s * 1000000;
+}
+
+bool wp_request_id_ok(struct wp_str id)
+{
+    if (id.n == 0 || id.n > 128)
+        return false;
+    for (size_t i = 0; i < id.n; i++) {
+        char c = id.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-_.:+/=@~", c))))
+            return false;
+    }
+    return true;
+}

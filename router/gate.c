@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/gate.h"
+
+#include "router/api.h"
+
+#include <stdio.h>
+
+enum { LAG_EVERY_US = 100000, DRAIN_LOOK_US = 20000 };
+
+/* How late a timer fires is how long the loop was busy with something else. */
+static void on_lag_tick(struct wp_timer *t)
+{
+    struct wp_gate *g = t->arg;
+    uint64_t now = wp_loop_now_us(&g->loop);
+
+    wp_observe(g->router->count.loop_lag, now > g->lag_due_us ? (double)(now - g->lag_due_us) / 1e6 : 0);
+    g->lag_due_us = now + LAG_EVERY_US;
+    wp_timer_at(&g->loop, &g->lag_tick, g->lag_due_us);
+}
+
+static void on_refused(int status, void *arg)
+{
+    struct wp_gate *g = arg;
+    char code[8];
+
+    snprintf(code, sizeof code, "%d", status);
+    wp_count(WP_SERIES(g->router->count.requests, "", code), 1);
+    wp_count(g->router->count.refused, 1);
+}
+
+void wp_server_conf_from(struct wp_server_conf *sc, const struct wp_config *conf)
+{
+    sc->head_bytes = (uint32_t)conf->limits.head_bytes;
+    sc->body_bytes = conf->limits.body_bytes;
+    sc->head_us = conf->limits.head_us;
+    sc->body_us = conf->limits.body_us;
+    sc->keepalive_us = conf->limits.keepalive_us;
+    sc->send_us = conf->limits.send_us;
+}
+
+int wp_gate_init(struct wp_gate *g, struct wp_router *r, size_t number, struct wp_err *err)
+{
+    struct wp_client_conf cc = {.head_bytes = 0};
+    int rc;
+
+    g->router = r;
+    g->number = number;
+    rc = wp_loop_init(&g->loop, err);
+    if (rc < 0)
+        return rc;
+    rc = wp_client_create(&g->client, &g->loop, &cc, err);
+    if (rc < 0) {
+        wp_loop_fini(&g->loop);
+        return rc;
+    }
+    g->settings = wp_settings_ref(r->settings);
+    wp_timer_init(&g->lag_tick, on_lag_tick, g);
+    g->lag_due_us = wp_loop_now_us(&g->loop) + LAG_EVERY_US;
+    wp_timer_at(&g->loop, &g->lag_tick, g->lag_due_us);
+    return 0;
+}
+
+int wp_gate_listen(struct wp_gate *g, bool reuse_port, struct wp_str address, struct wp_err *err)
+{
+    const struct wp_config *conf = wp_gate_conf(g);
+    struct wp_server_conf sc = {
+        .address = address,
+        .reuse_port = reuse_port,
+        .connections = conf->limits.connections ? (size_t)(conf->limits.connections + g->router->n_gates - 1) / g->router->n_gates : 0,
+        .on_request = wp_api_on_request,
+        .on_refused = on_refused,
+        .arg = g,
+    };
+
+    wp_server_conf_from(&sc, conf);
+    return wp_server_create(&g->api, &g->loop, &sc, err);
+}
+
+static void on_closed(void *arg)
+{
+    struct wp_gate *g = arg;
+
+    if (--g->closing == 0)
+        wp_loop_stop(&g->loop);
+}
+
+static void close_now(struct wp_gate *g)
+{
+    wp_timer_stop(&g->loop, &g->lag_tick);
+    g->closing = 1;
+    if (g->api) {
+        g->closing++;
+        wp_server_destroy(g->api, on_closed, g);
+        g->api = NULL;
+    }
+    wp_client_destroy(g->client, on_closed, g);
+    g->client = NULL;
+}
+
+static void on_drain_look(struct wp_timer *t)
+{
+    struct wp_gate *g = t->arg;
+    uint64_t now = wp_loop_now_us(&g->loop);
+
+    if (g->api && wp_server_exchanges(g->api) > 0 && now < g->drain_until_us)
+        wp_timer_at(&g->loop, t, now + DRAIN_LOOK_US);
+    else if (g->before_close && !g->before_close(g->before_close_arg))
+        wp_timer_at(&g->loop, t, now + DRAIN_LOOK_US);
+    else
+        close_now(g);
+}
+
+void wp_gate_drain(struct wp_gate *g, uint64_t deadline_us)
+{
+    if (g->drain_until_us) { /* asked again: no more patience */
+        g->drain_until_us = 1;
+        return;
+    }
+    g->drain_until_us = deadline_us;
+    if (g->api)
+        wp_server_drain(g->api);
+    wp_timer_init(&g->drain_tick, on_drain_look, g);
+    wp_timer_in(&g->loop, &g->drain_tick, 0);
+}
+
+void wp_gate_fini(struct wp_gate *g)
+{
+    wp_settings_unref(g->settings);
+    wp_loop_fini(&g->loop);
+}
+
+struct gate_letter {
+    struct wp_letter letter;
+    struct wp_gate *gate;
+    uint64_t deadline_us;
+    struct wp_settings *settings;
+};
+
+static void open_drain(struct wp_letter *l)
+{
+    struct gate_letter *gl = WP_CONTAINER(l, struct gate_letter, letter);
+
+    wp_gate_drain(gl->gate, gl->deadline_us);
+    wp_free(gl);
+}
+
+static void open_settings(struct wp_letter *l)
+{
+    struct gate_letter *gl = WP_CONTAINER(l, struct gate_letter, letter);
+
+    wp_settings_unref(gl->gate->settings);
+    gl->gate->settings = gl->settings;
+    wp_free(gl);
+}
+
+static int post(struct wp_gate *g, void (*open)(struct wp_letter *), uint64_t deadline_us, struct wp_settings *s)
+{
+    struct gate_letter *gl = wp_calloc(1, sizeof *gl);
+
+    if (!gl)
+        return WP_ENOMEM;
+    gl->letter.fn = open;
+    gl->gate = g;
+    gl->deadline_us = deadline_us;
+    gl->settings = s ? wp_settings_ref(s) : NULL;
+    wp_loop_post(&g->loop, &gl->letter);
+    return 0;
+}
+
+int wp_gate_post_drain(struct wp_gate *g, uint64_t deadline_us)
+{
+    return post(g, open_drain, deadline_us, NULL);
+}
+
+int wp_gate_post_settings(struct wp_gate *g, struct wp_settings *s)
+{
+    return post(g, open_settings, 0, s);
+}

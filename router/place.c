@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A decision, step by step, all under the fleet's lock: who may take the request (candidates), how much of its prompt each
+ * of them has (match), what the policy makes of that (choose), and the record of it.  Then the request counts on its worker until
+ * wp_fleet_end(), whatever becomes of it.
+ */
+#include "router/fleet_inner.h"
+
+#include "base/clock.h"
+#include "index/identity.h"
+
+#include <math.h>
+#include <stdio.h>
+
+uint32_t wp_fleet_space(struct wp_fleet *f, struct wp_str base, uint32_t block_size, enum wp_prompt_kind kind)
+{
+    bool bytes = kind == WP_PROMPT_BYTES;
+    uint64_t key = wp_hash_next(wp_hash_item(base), (uint64_t)block_size << 1 | bytes), found;
+    uint32_t space;
+    struct wp_err err;
+
+    if (wp_map_get(&f->spaces, key, &found))
+        return (uint32_t)found;
+    if (wp_index_space(f->index, base, block_size, WP_STR(""), bytes ? WP_SPACE_BYTES : WP_SPACE_TOKENS, &space, &err) < 0 ||
+        wp_map_put(&f->spaces, key, space) < 0)
+        return 0xFFFFFFFF;
+    return space;
+}
+
+static bool avoided(const struct wp_want *want, const struct wp_worker *w)
+{
+    for (size_t i = 0; i < want->n_avoid; i++)
+        if (want->avoid[i] == w)
+            return true;
+    return want->only && want->only != w;
+}
+
+/* How long until something that says no says yes: for Retry-After. */
+static uint64_t ready_in(const struct wp_worker *w, uint64_t now_us, const struct wp_config *conf)
+{
+    uint64_t at = now_us + conf->health.interval_us;
+
+    if (w->breaker == WP_BREAKER_OPEN && w->open_until_us > now_us)
+        at = w->open_until_us;
+    else if (w->rest_until_us > now_us)
+        at = w->rest_until_us;
+    return at - now_us;
+}
+
+static const struct wp_hashes *hashes_for(const struct wp_want *want, const struct wp_worker *w)
+{
+    uint32_t size = want->prompt->kind == WP_PROMPT_BYTES ? WP_CHUNK_BYTES : w->block_size;
+
+    for (size_t i = 0; i < want->prompt->n_sets; i++)
+        if (want->prompt->set[i].block_size == size)
+            return &want->prompt->set[i];
+    return NULL;
+}
+
+/* Blocks that can be served from cache at all: never the one with the last token. */
+static size_t usable(const struct wp_want *want, const struct wp_hashes *h)
+{
+    size_t n = want->prompt->kind == WP_PROMPT_TOKENS ? wp_usable_blocks(want->prompt->n_token, h->block_size) : h->n;
+
+    return n < h->n ? n : h->n;
+}
+
+static uint32_t as_tokens(const struct wp_want *want, const struct wp_hashes *h, size_t blocks)
+{
+    if (want->prompt->kind == WP_PROMPT_TOKENS)
+        return (uint32_t)(blocks * h->block_size);
+    return (uint32_t)((double)blocks * h->block_size / (double)want->prompt->bytes.n * want->tokens);
+}
+
+/* What worker w has of the prompt: the index where it speaks, history where no feed does (all of them, until events come). */
+static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_worker *w, struct wp_worker_view *v,
+                  struct wp_candidate *c, uint32_t *last_space)
+{
+    const struct wp_hashes *h = want->prompt ? hashes_for(want, w) : NULL;
+    const struct wp_overlap_row *row;
+    size_t history, with_in_flight, most, indexed;
+    uint32_t space, faster = 0;
+
+    if (!h || h->n == 0)
+        return;
+    space = wp_fleet_space(f, want->model->base, h->block_size, want->prompt->kind);
+    if (space == 0xFFFFFFFF)
+        return;
+    if (space != *last_space)
+        wp_index_overlap(f->index, space, h->local, h->n, &f->overlap);
+    *last_space = space;
+    most = usable(want, h);
+    history = wp_history_overlap(f->history, w->holder, space, h->chain, most, &with_in_flight);
+    row = wp_overlap_of(&f->overlap, w->holder);
+    indexed = row ? row->blocks : 0;
+    if (indexed > most)
+        indexed = most;
+    c->history_tokens = as_tokens(want, h, history);
+    c->in_flight_tokens = as_tokens(want, h, with_in_flight > history ? with_in_flight - history : 0);
+    v->hit_tokens = as_tokens(want, h, indexed > with_in_flight ? indexed : with_in_flight);
+    for (int t = WP_TIER_MAX - 1; row && t > 0; t--) {
+        v->hit_tier[t] = as_tokens(want, h, row->tier[t]);
+        faster += v->hit_tier[t];
+    }
+    if (faster > v->hit_tokens || indexed < with_in_flight) { /* history knows no tiers: it counts as the fastest */
+        memset(v->hit_tier, 0, sizeof v->hit_tier);
+        faster = 0;
+    }
+    v->hit_tier[0] = v->hit_tokens - faster;
+    v->doubtful = row ? as_tokens(want, h, row->doubtful) : 0;
+    if (v->doubtful > v->hit_tokens)
+        v->doubtful = v->hit_tokens;
+}
+
+static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_worker *w, size_t i, uint64_t now_us,
+                    uint32_t *last_space)
+{
+    struct wp_worker_view *v = &f->view[i];
+    struct wp_candidate *c = &f->shown[i];
+
+    *v = (struct wp_worker_view){
+        .key = w->key,
+        .in_flight = w->load.in_flight,
+        .decoding = w->load.decoding,
+        .kv_tokens = w->load.kv_tokens,
+        .wait_us = wp_load_wait_us(&w->load, &w->profile, now_us),
+        .block_size = w->block_size,
+        .profile = &w->profile,
+        .correction = w->correction,
+    };
+    *c = (struct wp_candidate){.in_flight = w->load.in_flight};
+    snprintf(c->worker, sizeof c->worker, "%s", w->conf.id);
+    match(f, want, w, v, c, last_space);
+    c->hit_tokens = v->hit_tokens;
+    memcpy(c->hit_tier, v->hit_tier, sizeof c->hit_tier);
+    c->doubtful = v->doubtful;
+    f->candidate[i] = w;
+}
+
+size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
+                           const char **why, uint64_t *retry_after_us)
+{
+    size_t n = 0, busy = 0, too_long = 0;
+    uint32_t last_space = 0xFFFFFFFF;
+
+    *why = "worker";
+    *retry_after_us = f->conf->health.interval_us;
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+        const struct wp_engine_model *m = wp_worker_serves(w, want->model->name);
+        uint64_t in_us;
+        const char *not_now;
+
+        if (!m || avoided(want, w))
+            continue;
+        if (!wp_worker_ready(w, now_us, &not_now)) {
+            *why = not_now;
+            in_us = ready_in(w, now_us, f->conf);
+            if (in_us < *retry_after_us)
+                *retry_after_us = in_us;
+        } else if (m->max_len && want->prompt && want->prompt->kind == WP_PROMPT_TOKENS && want->tokens > m->max_len) {
+            too_long++;
+        } else if (f->conf->limits.per_worker && w->load.in_flight >= f->conf->limits.per_worker) {
+            busy++;
+        } else {
+            look_at(f, want, w, n++, now_us, &last_space);
+        }
+    }
+    *no = busy ? WP_PLACE_BUSY : too_long ? WP_PLACE_TOO_LONG : WP_PLACE_NOBODY;
+    if (busy)
+        *why = "queue";
+    return n;
+}
+
+size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw)
+{
+    const struct wp_hashes *h = want->prompt && want->prompt->n_sets ? &want->prompt->set[0] : NULL;
+    struct wp_ask ask = {
+        .now_us = now_us,
+        .draw = draw,
+        .tokens = want->tokens,
+        .exact = want->prompt && want->prompt->kind == WP_PROMPT_TOKENS,
+        .max_tokens = want->max_tokens,
+        .session_key = want->session_key,
+    };
+    size_t key_blocks, best;
+
+    if (h && h->n) {
+        key_blocks = (size_t)f->conf->policy.conf.prefix_blocks * 512 / h->block_size;
+        if (want->prompt->kind == WP_PROMPT_BYTES)
+            key_blocks = (size_t)(f->conf->policy.conf.prefix_blocks * 512 * want->model->bytes_per_token) / h->block_size;
+        if (key_blocks > h->n)
+            key_blocks = h->n;
+        ask.prefix_key = wp_hash_next(wp_hash_item(want->model->base), h->chain[key_blocks ? key_blocks - 1 : 0]);
+    }
+    best = f->policy->ops->choose(f->policy, &ask, f->view, n, f->verdict);
+    for (size_t i = 0; i < n; i++)
+        f->shown[i].verdict = f->verdict[i];
+    return best;
+}
+
+/* The chosen one first, then the cheapest; candidates without a price stay in order. */
+static void keep_best(struct wp_fleet *f, struct wp_record *r, size_t n, size_t chosen)
+{
+    r->candidate[r->n++] = f->shown[chosen];
+    for (size_t i = 0; i < n; i++) {
+        size_t at = r->n;
+        double price = f->verdict[i].price;
+
+        if (i == chosen)
+            continue;
+        while (at > 1 && price < r->candidate[at - 1].verdict.price)
+            at--;
+        if (at == WP_RECORD_CANDIDATES)
+            continue;
+        if (r->n == WP_RECORD_CANDIDATES)
+            r->n--;
+        memmove(&r->candidate[at + 1], &r->candidate[at], (r->n - at) * sizeof r->candidate[0]);
+        r->candidate[at] = f->shown[i];
+        r->n++;
+    }
+}
+
+static uint64_t record(struct wp_fleet *f, const struct wp_want *want, size_t n, size_t chosen, uint64_t now_us, uint64_t draw)
+{
+    struct wp_record *r = wp_records_new(&f->records);
+
+    r->at_us = now_us;
+    r->wall_us = wp_wall_us();
+    r->draw = draw;
+    snprintf(r->model, sizeof r->model, "%.*s", (int)want->model->name.n, want->model->name.p);
+    snprintf(r->policy, sizeof r->policy, "%s", f->policy_name);
+    snprintf(r->chosen, sizeof r->chosen, "%s", f->candidate[chosen]->conf.id);
+    r->tokens = want->tokens;
+    r->max_tokens = want->max_tokens;
+    r->exact = want->prompt && want->prompt->kind == WP_PROMPT_TOKENS;
+    r->n_workers = n;
+    r->predicted_ttft_us = f->verdict[chosen].ttft_us;
+    keep_best(f, r, n, chosen);
+    return r->id;
+}
+
+/* History keeps as many blocks as the worker's caches hold; told again when that changes. */
+static void size_history(struct wp_fleet *f, struct wp_worker *w, uint32_t space, const struct wp_hashes *h, const struct wp_want *want)
+{
+    bool bytes = want->prompt->kind == WP_PROMPT_BYTES;
+    double tokens_per_block = bytes ? h->block_size / want->model->bytes_per_token : h->block_size;
+    uint64_t blocks = (uint64_t)((double)w->kv_tokens / tokens_per_block), key = (uint64_t)w->holder << 32 | space, was = 0;
+    struct wp_err err;
+
+    if (wp_map_get(&f->sized, key, &was) && blocks <= was + was / 8 && was <= blocks + blocks / 8)
+        return; /* the ratio of bytes to tokens drifts; the size follows in steps */
+    if (wp_history_size(f->history, w->holder, space, blocks, &err) == 0)
+        wp_map_put(&f->sized, key, blocks);
+}
+
+static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, size_t chosen, uint64_t now_us)
+{
+    struct wp_worker *w = f->candidate[chosen];
+    const struct wp_worker_view *v = &f->view[chosen];
+    double work = wp_prefill_us(&w->profile, v->hit_tokens, want->tokens) * w->correction;
+
+    *p = (struct wp_placement){
+        .worker = wp_worker_ref(w),
+        .hashes = want->prompt ? hashes_for(want, w) : NULL,
+        .tokens = want->tokens,
+        .hit_tokens = v->hit_tokens,
+        .ttft_us = f->verdict[chosen].ttft_us,
+        .placed_us = now_us,
+        .probe_of_breaker = w->breaker != WP_BREAKER_CLOSED,
+    };
+    memcpy(p->hit_tier, v->hit_tier, sizeof p->hit_tier);
+    w->requests++;
+    if (p->probe_of_breaker) {
+        w->breaker = WP_BREAKER_HALF_OPEN;
+        w->half_open_busy = true;
+    }
+    wp_load_begin(&w->load, &p->item, &w->profile, now_us, work, want->tokens - v->hit_tokens, want->tokens);
+    if (!p->hashes || p->hashes->n == 0)
+        return;
+    p->space = wp_fleet_space(f, want->model->base, p->hashes->block_size, want->prompt->kind);
+    if (p->space == 0xFFFFFFFF)
+        return;
+    size_history(f, w, p->space, p->hashes, want);
+    p->in_flight_noted = wp_history_begin(f->history, w->holder, p->space, p->hashes->chain, p->hashes->n) == 0;
+}
+
+enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
+                                    uint64_t *retry_after_us)
+{
+    enum wp_place_result no;
+    uint64_t now = wp_now_us(), draw;
+    size_t n, chosen;
+
+    pthread_mutex_lock(&f->lock);
+    n = wp_fleet_candidates(f, want, now, &no, why, retry_after_us);
+    draw = wp_rng_next(&f->rng);
+    chosen = n ? wp_fleet_choose(f, want, n, now, draw) : WP_NO_WORKER;
+    if (chosen < n) {
+        begin(f, want, p, chosen, now);
+        p->record = record(f, want, n, chosen, now, draw);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return chosen < n ? WP_PLACED : no;
+}
+
+/* One scalar a worker: how much slower it prefills than its profile says.  Only where compute decided and was exact. */
+static void learn(struct wp_worker *w, const struct wp_placement *p, double actual_us)
+{
+    double compute = wp_prefill_us(&w->profile, p->hit_tokens, p->tokens) * w->correction, ratio;
+
+    if (!(p->ttft_us > 0) || compute < 20000 || compute < 0.8 * p->ttft_us || p->tokens - p->hit_tokens < 512)
+        return;
+    ratio = actual_us / p->ttft_us;
+    ratio = ratio < 0.2 ? 0.2 : ratio > 5 ? 5 : ratio;
+    w->correction *= 1 + 0.1 * (ratio - 1);
+    w->correction = w->correction < 0.05 ? 0.05 : w->correction > 20 ? 20 : w->correction;
+}
+
+static void in_flight_over(struct wp_fleet *f, struct wp_placement *p)
+{
+    if (!p->in_flight_noted)
+        return;
+    p->in_flight_noted = false;
+    wp_history_end(f->history, p->worker->holder, p->space, p->hashes->chain, p->hashes->n);
+}
+
+void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
+{
+    uint64_t now = wp_now_us();
+    double actual = (double)(now - p->placed_us);
+    struct wp_worker *w = p->worker;
+    struct wp_record *r;
+
+    if (!w || p->first_seen)
+        return;
+    p->first_seen = true;
+    pthread_mutex_lock(&f->lock);
+    wp_load_first(&w->load, &p->item, &w->profile, now);
+    if (p->in_flight_noted && !w->gone)
+        wp_history_note(f->history, w->holder, p->space, p->hashes->chain, p->hashes->n);
+    in_flight_over(f, p);
+    learn(w, p, actual);
+    r = wp_records_at(&f->records, p->record);
+    if (r)
+        r->actual_ttft_us = actual;
+    pthread_mutex_unlock(&f->lock);
+    if (isfinite(p->ttft_us))
+        wp_observe(f->price_error, (actual - p->ttft_us) / 1e6);
+}
+
+void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n)
+{
+    if (!p->worker)
+        return;
+    pthread_mutex_lock(&f->lock);
+    wp_load_token(&p->worker->load, &p->item, n);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o, uint64_t rest_us)
+{
+    static const char *const words[] = {"neutral", "good", "failed"};
+    struct wp_worker *w = p->worker;
+    uint64_t now = wp_now_us();
+    struct wp_record *r;
+
+    if (!w)
+        return;
+    pthread_mutex_lock(&f->lock);
+    wp_load_end(&w->load, &p->item, &w->profile, now);
+    in_flight_over(f, p);
+    if (rest_us && now + rest_us > w->rest_until_us)
+        w->rest_until_us = now + rest_us;
+    if (p->probe_of_breaker || w->breaker == WP_BREAKER_CLOSED)
+        wp_worker_outcome(w, o, f->conf, now);
+    r = wp_records_at(&f->records, p->record);
+    if (r)
+        snprintf(r->outcome, sizeof r->outcome, "%s", words[o]);
+    if (w->gone && w->load.in_flight == 0)
+        wp_index_drop(f->index, w->holder);
+    pthread_mutex_unlock(&f->lock);
+    p->worker = NULL;
+    wp_worker_unref(w);
+}
+
+int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_buf *out)
+{
+    enum wp_place_result no;
+    uint64_t now = wp_now_us(), retry;
+    const char *why;
+    size_t n, chosen;
+    int rc;
+
+    pthread_mutex_lock(&f->lock);
+    n = wp_fleet_candidates(f, want, now, &no, &why, &retry);
+    chosen = n ? wp_fleet_choose(f, want, n, now, wp_rng_next(&f->rng)) : WP_NO_WORKER;
+    rc = wp_buf_adds(out, "{\"chosen\":");
+    rc = rc ? rc : chosen < n ? wp_buf_json(out, wp_str_of(f->candidate[chosen]->conf.id)) : wp_buf_adds(out, "null");
+    if (rc == 0 && chosen >= n)
+        rc = wp_buf_printf(out, ",\"why\":\"%s\"", why);
+    rc = rc ? rc : wp_buf_printf(out, ",\"policy\":\"%s\",\"tokens\":%u,\"kind\":\"%s\",\"candidates\":[", f->policy_name, want->tokens,
+                                 want->prompt && want->prompt->kind == WP_PROMPT_TOKENS  ? "tokens"
+                                 : want->prompt && want->prompt->kind == WP_PROMPT_BYTES ? "bytes"
+                                                                                         : "none");
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = i ? wp_buf_adds(out, ",") : 0;
+        rc = rc ? rc : wp_candidate_json(&f->shown[i], out);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return rc ? rc : wp_buf_adds(out, "]}");
+}

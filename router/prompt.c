@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/prompt.h"
+
+#include "index/identity.h"
+
+#include <stddef.h>
+
+#define MEMBERS(X)                                                                                                     \
+    X(model)                                                                                                           \
+    X(stream) X(prompt) X(messages) X(input) X(max_tokens) X(max_completion_tokens) X(max_output_tokens) X(n)         \
+    X(user) X(prompt_cache_key) X(cache_salt) X(kv_transfer_params) X(bootstrap_host) X(bootstrap_port)                \
+    X(bootstrap_room) X(routed_dp_rank) X(data_parallel_rank) X(tools) X(tool_choice) X(response_format)               \
+    X(chat_template) X(chat_template_kwargs) X(documents) X(reasoning_effort) X(system) X(instructions) X(text)        \
+    X(input_ids) X(request_id) X(rid)
+
+#define NAME(m) #m,
+static const char *const names[] = {MEMBERS(NAME)};
+enum { N_NAMES = sizeof names / sizeof names[0] };
+
+int wp_body_read(struct wp_body *b, struct wp_str text, struct wp_err *err)
+{
+    struct wp_json found[N_NAMES];
+    size_t i = 0;
+    int rc = wp_json_members(text, names, N_NAMES, found, err);
+
+    if (rc < 0)
+        return rc;
+#define TAKE(m) b->m = found[i++];
+    MEMBERS(TAKE)
+    return 0;
+}
+
+static bool given(struct wp_json v)
+{
+    return v.kind != WP_JSON_ABSENT && v.kind != WP_JSON_NULL;
+}
+
+const char *wp_body_steers(const struct wp_body *b)
+{
+    if (given(b->kv_transfer_params))
+        return "kv_transfer_params";
+    if (given(b->bootstrap_host))
+        return "bootstrap_host";
+    if (given(b->bootstrap_port))
+        return "bootstrap_port";
+    if (given(b->bootstrap_room))
+        return "bootstrap_room";
+    if (given(b->routed_dp_rank))
+        return "routed_dp_rank";
+    return given(b->data_parallel_rank) ? "data_parallel_rank" : NULL;
+}
+
+uint32_t wp_body_max_tokens(const struct wp_body *b)
+{
+    const struct wp_json *from[] = {&b->max_completion_tokens, &b->max_tokens, &b->max_output_tokens};
+    uint64_t x;
+
+    for (size_t i = 0; i < 3; i++)
+        if (given(*from[i]))
+            return wp_json_u64(*from[i], &x) && x <= UINT32_MAX ? (uint32_t)x : 0;
+    return 0;
+}
+
+static int tokens(struct wp_prompt *p, struct wp_json v, struct wp_arena *arena)
+{
+    size_t cap = v.n / 2 + 1; /* "[1,2]": a token takes at least two bytes */
+    long n;
+
+    p->token = wp_arena_alloc(arena, cap * sizeof *p->token);
+    if (!p->token)
+        return WP_ENOMEM;
+    n = wp_json_tokens(v, p->token, cap);
+    if (n <= 0)
+        return 0; /* not token ids after all, or empty: the engine says what it thinks of it */
+    p->n_token = (size_t)n;
+    p->kind = WP_PROMPT_TOKENS;
+    return 0;
+}
+
+/* str, [int] and one-element lists of these are one prompt; anything else has no one prefix. */
+static int completion(struct wp_prompt *p, struct wp_json v, struct wp_arena *arena)
+{
+    struct wp_json first = {0}, second;
+
+    if (v.kind == WP_JSON_STRING) {
+        p->bytes = (struct wp_str){v.p + 1, v.n - 2};
+        p->kind = p->bytes.n ? WP_PROMPT_BYTES : WP_PROMPT_NONE;
+        return 0;
+    }
+    if (!wp_json_each(v, &first))
+        return 0;
+    if (first.kind == WP_JSON_NUMBER)
+        return tokens(p, v, arena);
+    second = first;
+    if (wp_json_each(v, &second))
+        return 0;
+    return first.kind == WP_JSON_STRING || first.kind == WP_JSON_ARRAY ? completion(p, first, arena) : 0;
+}
+
+/* Appends v compactly; a string that carries bulk data stands there as its hash, so that an image is not a million blocks. */
+static int canonical(struct wp_buf *b, struct wp_json v)
+{
+    enum { BULK = 1024 };
+    struct wp_json key = {0}, at = {0};
+    int rc = 0;
+
+    if (v.kind == WP_JSON_OBJECT && v.n >= BULK) {
+        while (rc == 0 && wp_json_each_member(v, &key, &at)) {
+            bool bulk = at.kind == WP_JSON_STRING && at.n >= BULK &&
+                        (memcmp(at.p, "\"data:", 6) == 0 || wp_json_is(key, "data") || wp_json_is(key, "file_data") ||
+                         wp_json_is(key, "url"));
+
+            rc = wp_buf_add(b, key.p, key.n);
+            if (rc == 0)
+                rc = bulk ? wp_buf_printf(b, ":%016llx", (unsigned long long)wp_hash_item((struct wp_str){at.p, at.n}))
+                          : canonical(b, at);
+        }
+        return rc;
+    }
+    if (v.kind == WP_JSON_ARRAY) { /* without its end: a conversation that grows keeps its prefix */
+        while (rc == 0 && wp_json_each(v, &at)) {
+            rc = canonical(b, at);
+            if (rc == 0)
+                rc = wp_buf_adds(b, ",");
+        }
+        return rc;
+    }
+    return wp_json_compact(b, v);
+}
+
+static int conversation(struct wp_prompt *p, const struct wp_json part[], size_t n, struct wp_arena *arena)
+{
+    struct wp_buf b = {0};
+    size_t room = 0;
+    char *copy;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (!given(part[i]))
+            continue;
+        room += part[i].n;
+        rc = wp_buf_printf(&b, "%c", (int)('a' + i)); /* which member it is belongs to the key */
+        if (rc == 0)
+            rc = canonical(&b, part[i]);
+    }
+    copy = rc == 0 && b.n ? wp_arena_strndup(arena, b.p, b.n) : NULL;
+    if (copy) {
+        p->bytes = (struct wp_str){copy, b.n};
+        p->kind = WP_PROMPT_BYTES;
+    } else if (rc == 0 && room) {
+        rc = WP_ENOMEM;
+    }
+    wp_buf_fini(&b);
+    return rc;
+}
+
+static int wrong(const char *param, const char *want, const char **out, struct wp_err *err)
+{
+    *out = param;
+    return wp_fail(err, WP_EINVAL, "%s: want %s", param, want);
+}
+
+int wp_prompt_read(struct wp_prompt *p, enum wp_route_kind kind, const struct wp_body *b, struct wp_arena *arena,
+                   const char **param, struct wp_err *err)
+{
+    const struct wp_json chat[] = {b->tools,         b->tool_choice,      b->response_format, b->chat_template, b->chat_template_kwargs,
+                                   b->documents,     b->reasoning_effort, b->messages};
+    const struct wp_json anthropic[] = {b->tools, b->system, b->messages};
+    const struct wp_json responses[] = {b->tools, b->instructions, b->input};
+    struct wp_json first = {0};
+
+    switch (kind) {
+    case WP_ROUTE_CHAT:
+    case WP_ROUTE_MESSAGES:
+        if (b->messages.kind != WP_JSON_ARRAY)
+            return wrong("messages", "an array of messages", param, err);
+        if (!wp_json_each(b->messages, &first))
+            return 0;
+        return kind == WP_ROUTE_CHAT ? conversation(p, chat, 8, arena) : conversation(p, anthropic, 3, arena);
+    case WP_ROUTE_COMPLETIONS:
+        if (given(b->prompt) && b->prompt.kind != WP_JSON_STRING && b->prompt.kind != WP_JSON_ARRAY)
+            return wrong("prompt", "a string, token ids, or a list of these", param, err);
+        return completion(p, b->prompt, arena);
+    case WP_ROUTE_RESPONSES:
+        if (given(b->input) && b->input.kind != WP_JSON_STRING && b->input.kind != WP_JSON_ARRAY)
+            return wrong("input", "a string or an array of items", param, err);
+        return conversation(p, responses, 3, arena);
+    case WP_ROUTE_GENERATE:
+        return completion(p, given(b->input_ids) ? b->input_ids : b->text, arena);
+    case WP_ROUTE_PLAIN:
+    case WP_ROUTE_OPAQUE:
+        return 0;
+    }
+    return 0;
+}
+
+const struct wp_hashes *wp_prompt_hashes(struct wp_prompt *p, uint32_t block_size, struct wp_str lora, struct wp_str salt,
+                                         struct wp_arena *arena)
+{
+    struct wp_hashes *h;
+    uint64_t seed;
+    size_t cap;
+
+    if (p->kind == WP_PROMPT_NONE || block_size == 0)
+        return NULL;
+    if (p->kind == WP_PROMPT_BYTES)
+        block_size = WP_CHUNK_BYTES;
+    for (size_t i = 0; i < p->n_sets; i++)
+        if (p->set[i].block_size == block_size)
+            return &p->set[i];
+    if (p->n_sets == WP_BLOCK_SIZES_MAX)
+        return NULL;
+    cap = (p->kind == WP_PROMPT_TOKENS ? p->n_token : p->bytes.n) / block_size;
+    if (cap > WP_PROMPT_BLOCKS_MAX)
+        cap = WP_PROMPT_BLOCKS_MAX;
+    h = &p->set[p->n_sets];
+    h->local = wp_arena_alloc(arena, 2 * cap * sizeof *h->local);
+    if (!h->local)
+        return NULL;
+    h->chain = h->local + cap;
+    h->block_size = block_size;
+    seed = wp_hash_seed(lora, salt);
+    h->n = p->kind == WP_PROMPT_TOKENS ? wp_hash_tokens(p->token, p->n_token, block_size, seed, h->local, cap)
+                                       : wp_hash_bytes(p->bytes, block_size, seed, h->local, cap);
+    wp_hash_chain(h->local, h->n, h->chain);
+    p->n_sets++;
+    return h;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/record.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+
+int wp_records_init(struct wp_records *r, struct wp_err *err)
+{
+    r->next = 1;
+    r->ring = wp_calloc(WP_RECORDS, sizeof *r->ring);
+    return r->ring ? 0 : wp_fail(err, WP_ENOMEM, "decision records: out of memory");
+}
+
+void wp_records_fini(struct wp_records *r)
+{
+    wp_free(r->ring);
+    r->ring = NULL;
+}
+
+struct wp_record *wp_records_new(struct wp_records *r)
+{
+    struct wp_record *rec = &r->ring[r->next % WP_RECORDS];
+
+    *rec = (struct wp_record){.id = r->next++, .predicted_ttft_us = NAN, .actual_ttft_us = NAN};
+    return rec;
+}
+
+struct wp_record *wp_records_at(struct wp_records *r, uint64_t id)
+{
+    struct wp_record *rec = &r->ring[id % WP_RECORDS];
+
+    return id != 0 && rec->id == id ? rec : NULL;
+}
+
+/* JSON has no NaN: what is unknown is null. */
+static int number(struct wp_buf *b, const char *key, double x)
+{
+    return isfinite(x) ? wp_buf_printf(b, "\"%s\":%.17g", key, x) : wp_buf_printf(b, "\"%s\":null", key);
+}
+
+static int tiers(struct wp_buf *b, const uint32_t tier[WP_TIERS])
+{
+    static const char *const names[WP_TIERS] = {"gpu", "cpu", "disk", "remote", "tier4", "tier5", "tier6", "tier7"};
+    int rc = 0;
+
+    for (int t = 0; rc == 0 && t < WP_TIERS; t++)
+        if (tier[t] || t == 0)
+            rc = wp_buf_printf(b, ",\"%s\":%u", names[t], tier[t]);
+    return rc;
+}
+
+int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
+{
+    bool any = false;
+    int rc = wp_buf_adds(b, "{\"worker\":");
+
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(c->worker));
+    rc = rc ? rc : wp_buf_printf(b, ",\"rank\":0,\"overlap\":{\"total\":%u", c->hit_tokens);
+    rc = rc ? rc : tiers(b, c->hit_tier);
+    rc = rc ? rc
+            : wp_buf_printf(b, ",\"doubtful\":%u,\"history\":%u,\"in_flight\":%u},\"in_flight\":%u,\"terms_us\":{", c->doubtful,
+                            c->history_tokens, c->in_flight_tokens, c->in_flight);
+    for (int t = 0; rc == 0 && t < WP_TERMS; t++) {
+        if (isnan(c->verdict.term[t]))
+            continue;
+        if (any)
+            rc = wp_buf_adds(b, ",");
+        rc = rc ? rc : number(b, wp_term_names[t], c->verdict.term[t]);
+        any = true;
+    }
+    rc = rc ? rc : wp_buf_adds(b, "},");
+    rc = rc ? rc : number(b, "price_us", c->verdict.price);
+    rc = rc ? rc : wp_buf_adds(b, ",");
+    rc = rc ? rc : number(b, "ttft_us", c->verdict.ttft_us);
+    return rc ? rc : wp_buf_adds(b, "}");
+}
+
+int wp_record_json(const struct wp_record *r, struct wp_buf *b)
+{
+    int rc = wp_buf_printf(b, "{\"id\":%llu,\"time_us\":%llu,\"model\":", (unsigned long long)r->id,
+                           (unsigned long long)r->wall_us);
+
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(r->model));
+    rc = rc ? rc : wp_buf_printf(b, ",\"policy\":\"%s\",\"draw\":%llu,\"tokens\":%u,\"exact\":%s,\"max_tokens\":%u,\"chosen\":",
+                                 r->policy, (unsigned long long)r->draw, r->tokens, r->exact ? "true" : "false", r->max_tokens);
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(r->chosen));
+    rc = rc ? rc : wp_buf_printf(b, ",\"workers\":%zu,\"candidates\":[", r->n_workers);
+    for (size_t i = 0; rc == 0 && i < r->n; i++) {
+        if (i)
+            rc = wp_buf_adds(b, ",");
+        rc = rc ? rc : wp_candidate_json(&r->candidate[i], b);
+    }
+    rc = rc ? rc : wp_buf_adds(b, "],");
+    rc = rc ? rc : number(b, "predicted_ttft_us", r->predicted_ttft_us);
+    rc = rc ? rc : wp_buf_adds(b, ",");
+    rc = rc ? rc : number(b, "actual_ttft_us", r->actual_ttft_us);
+    return rc ? rc : wp_buf_printf(b, ",\"outcome\":\"%s\"}", r->outcome);
+}

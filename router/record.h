@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * router/record.h - what was decided, from what, and what came of it.
+ * The last WP_RECORDS decisions are kept in a ring; of each the chosen worker and the best candidates up to
+ * WP_RECORD_CANDIDATES.  No prompt text, no tokens.
+ */
+#ifndef WP_ROUTER_RECORD_H
+#define WP_ROUTER_RECORD_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "policies/policy.h"
+
+enum { WP_RECORDS = 1024, WP_RECORD_CANDIDATES = 16 };
+
+struct wp_candidate {
+    char worker[64];
+    struct wp_verdict verdict;
+    uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, history_tokens, in_flight_tokens;
+};
+
+struct wp_record {
+    uint64_t id; /* 0: an empty slot */
+    uint64_t at_us, wall_us, draw;
+    char model[96], policy[24], chosen[64];
+    uint32_t tokens, max_tokens;
+    bool exact;
+    size_t n_workers; /* that were candidates */
+    size_t n;         /* candidates kept, best first */
+    struct wp_candidate candidate[WP_RECORD_CANDIDATES];
+    double predicted_ttft_us, actual_ttft_us; /* NaN: unknown */
+    char outcome[16];                         /* "", "good", "failed", "neutral" */
+};
+
+struct wp_records {
+    struct wp_record *ring;
+    uint64_t next; /* the id that the next one gets; from 1 */
+};
+
+int wp_records_init(struct wp_records *r, struct wp_err *err);
+void wp_records_fini(struct wp_records *r);
+struct wp_record *wp_records_new(struct wp_records *r);              /* cleared, id set; never NULL */
+struct wp_record *wp_records_at(struct wp_records *r, uint64_t id); /* NULL: no longer, or never, there */
+int wp_record_json(const struct wp_record *r, struct wp_buf *out);
+int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *out);
+
+#endif

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request arrives (READ): its body is gathered, bounded by limits.body_bytes and, over all requests, by
+ * limits.bodies_total_bytes.  Then it is read once, hashed and placed (PLACE).  An attempt is one call to the chosen worker: CONNECT until its
+ * first byte is written, PREFILL until the answer's head is on its way to the client, STREAM until it ends.  relay.c does the last two.
+ *
+ * Failing before STREAM: another worker, at most retry.attempts times.  Free of the retry budget: connect failures and the reuse race, since the
+ * engine has seen nothing (the race is repeated once on the same worker, on a fresh connection), and a worker that died with the
+ * request in flight: but of those at most two, then the request itself is suspected and answered 502.  Failing in STREAM: the stream ends in an error event.
+ * The client goes: the call is cancelled, which closes the engine's connection.
+ *
+ * Ownership: the request is freed when the exchange is over and every call has said on_over.
+ */
+#include "router/request_inner.h"
+
+#include "base/clock.h"
+#include "router/forward.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#define TO(s) (1u << REQ_##s)
+static const struct {
+    const char *name;
+    unsigned next;
+} states[] = {
+    [REQ_READ] = {"read", TO(PLACE) | TO(DONE)},
+    [REQ_PLACE] = {"place", TO(CONNECT) | TO(DONE)},
+    [REQ_CONNECT] = {"connect", TO(PREFILL) | TO(PLACE) | TO(DONE)},
+    [REQ_PREFILL] = {"prefill", TO(STREAM) | TO(PLACE) | TO(DONE)},
+    [REQ_STREAM] = {"stream", TO(DONE)},
+    [REQ_DONE] = {"done", 0},
+};
+
+void wp_request_move(struct wp_request *r, enum wp_request_state next)
+{
+    assert(states[r->state].next & (1u << next));
+    wp_log(WP_DEBUG, "request", "id=%s %s -> %s", r->id, states[r->state].name, states[next].name);
+    r->state = next;
+}
+
+void wp_request_unless_used(struct wp_request *r)
+{
+    struct wp_router *router = r->gate->router;
+
+    if (r->x || r->calls_open)
+        return;
+    for (size_t i = 0; i < r->n_failed; i++)
+        wp_worker_unref(r->failed[i]);
+    atomic_fetch_sub(&router->body_bytes, r->body_counted);
+    atomic_fetch_sub(&router->in_flight, 1);
+    wp_relay_fini(r);
+    wp_buf_fini(&r->in);
+    wp_blob_unref(r->body);
+    wp_blob_unref(r->unedited);
+    wp_arena_fini(&r->arena);
+    wp_settings_unref(r->settings);
+    wp_free(r);
+}
+
+void wp_request_settle(struct wp_request *r, enum wp_outcome o, uint64_t rest_us)
+{
+    wp_fleet_end(r->gate->router->fleet, r->place, o, rest_us);
+}
+
+static void answer_error(struct wp_request *r, int status, const char *code, const char *param, uint64_t retry_us, bool final,
+                         const char *message)
+{
+    struct wp_field extra[WP_FORWARD_MAX];
+    size_t n = wp_forward_own(r, extra, 0);
+    char after[24], count[8];
+
+    snprintf(count, sizeof count, "%d", status);
+    wp_count(WP_SERIES(r->gate->router->count.requests, r->ask.model.known && r->ask.model.name.p ? r->ask.model.name.p : "", count), 1);
+    if (final)
+        extra[n++] = (struct wp_field){WP_STR("x-should-retry"), WP_STR("false")};
+    if (retry_us) {
+        uint64_t s = (retry_us + 999999) / 1000000;
+
+        snprintf(after, sizeof after, "%u", (unsigned)(s < 1 ? 1 : s > 5 ? 5 : s)); /* clients obey any number: keep it small */
+        extra[n++] = (struct wp_field){WP_STR("retry-after"), wp_str_of(after)};
+    }
+    r->status = status;
+    wp_request_move(r, REQ_DONE);
+    wp_reply_error(r->x, status, code, param, extra, n, "%s", message);
+}
+
+static void out_of_memory(struct wp_request *r)
+{
+    answer_error(r, 503, "overloaded", "body_memory", 1000000, false, "The router is out of memory.");
+}
+
+static void dispatch(struct wp_request *r);
+
+static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_result *result, const char **why, uint64_t *retry_us)
+{
+    struct wp_want want = {
+        .model = &r->ask.model,
+        .prompt = &r->ask.prompt,
+        .tokens = r->ask.tokens,
+        .max_tokens = wp_body_max_tokens(&r->ask.json),
+        .session_key = wp_session_key(r->x->head, &r->ask.json),
+        .avoid = r->failed,
+        .n_avoid = r->n_failed,
+        .only = r->race_repeat ? r->place->worker : NULL,
+    };
+
+    *result = wp_fleet_place(r->gate->router->fleet, &want, p, why, retry_us);
+    return *result == WP_PLACED;
+}
+
+static void refuse_placement(struct wp_request *r, enum wp_place_result no, const char *why, uint64_t retry_us)
+{
+    char text[256];
+
+    if (no == WP_PLACE_TOO_LONG) {
+        snprintf(text, sizeof text, "The prompt has %u tokens; the longest that a worker of this model takes is %u.", r->ask.tokens,
+                 r->ask.model.max_len);
+        answer_error(r, 400, "context_too_long", "prompt", 0, true, text);
+    } else if (no == WP_PLACE_BUSY) {
+        answer_error(r, 429, "overloaded", why, retry_us, false, "All workers of this model are at their limit of requests.");
+    } else {
+        snprintf(text, sizeof text, "No worker of this model can take the request now (%s).", why);
+        answer_error(r, 503, "no_worker", why, retry_us, false, text);
+    }
+}
+
+static bool budget_allows(struct wp_router *router, double share)
+{
+    uint64_t tries = atomic_load(&router->first_tries), repeats = atomic_load(&router->repeats);
+
+    if (tries > 10000) { /* old times fade: both are halved, and a lost update between loops does no harm */
+        atomic_store(&router->first_tries, tries / 2);
+        atomic_store(&router->repeats, repeats / 2);
+    }
+    if ((double)repeats >= 10 + share * (double)tries) /* ten are free, or a quiet router could never retry */
+        return false;
+    atomic_fetch_add(&router->repeats, 1);
+    return true;
+}
+
+static bool avoid_worker(struct wp_request *r, struct wp_worker *w)
+{
+    if (r->n_failed == WP_ATTEMPTS_MAX)
+        return false;
+    r->failed[r->n_failed++] = wp_worker_ref(w);
+    return true;
+}
+
+bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome o, uint64_t rest_us, bool counts)
+{
+    const struct wp_config *conf = r->settings->conf;
+    struct wp_placement *next = r->place == &r->slot[0] ? &r->slot[1] : &r->slot[0];
+    enum wp_place_result no;
+    uint64_t retry_us;
+    const char *why;
+
+    if (!r->x || r->head_sent || r->attempts >= WP_ATTEMPTS_MAX || (!r->race_repeat && r->attempts > conf->retry.attempts))
+        return false;
+    if (!r->race_repeat && !avoid_worker(r, r->place->worker))
+        return false;
+    if (!place(r, next, &no, &why, &retry_us))
+        return false;
+    if (counts && !budget_allows(r->gate->router, conf->retry.budget)) {
+        wp_fleet_end(r->gate->router->fleet, next, WP_OUTCOME_NEUTRAL, 0);
+        return false;
+    }
+    wp_count(WP_SERIES(r->gate->router->count.retries, reason), 1);
+    wp_log(WP_DEBUG, "request", "id=%s worker=%s %s, next worker=%s", r->id, r->place->worker->conf.id, reason,
+           next->worker->conf.id);
+    wp_request_settle(r, o, rest_us);
+    r->place = next;
+    if (r->state != REQ_PLACE)
+        wp_request_move(r, REQ_PLACE);
+    dispatch(r);
+    return true;
+}
+
+void wp_request_fail(struct wp_request *r, int rc, const char *what, bool unreached)
+{
+    char text[256];
+
+    if (!r->x)
+        return;
+    if (unreached && r->lost < 2) {
+        answer_error(r, 503, "no_worker", "connect", r->settings->conf->health.interval_us, false,
+                     "No worker of this model could be reached.");
+        return;
+    }
+    snprintf(text, sizeof text, "The worker did not answer (%s: %s).", what ? what : "connection", wp_strerror(rc));
+    if (rc == WP_ETIMEDOUT)
+        answer_error(r, 504, "upstream_timeout", NULL, 0, true, text);
+    else
+        answer_error(r, 502, "upstream_failed", NULL, 0, true, text);
+}
+
+/* A whole answer comes at the end of its generation: its first byte may take as long as the tokens it asked for. */
+static uint64_t first_byte_us(const struct wp_request *r)
+{
+    const struct wp_config *conf = r->settings->conf;
+    uint32_t tokens = wp_body_max_tokens(&r->ask.json);
+
+    if (!conf->limits.first_byte_us || r->ask.json.stream.kind == WP_JSON_TRUE)
+        return conf->limits.first_byte_us;
+    return conf->limits.first_byte_us + (uint64_t)(tokens ? tokens : 4096) * conf->slo.itl_us;
+}
+
+static void dispatch(struct wp_request *r)
+{
+    struct wp_field field[WP_FORWARD_MAX];
+    const struct wp_config *conf = r->settings->conf;
+    struct wp_worker *w = r->place->worker;
+    struct wp_str path = r->x->head->target;
+    struct wp_call_spec spec = {
+        .host = w->url.host,
+        .port = w->url.port,
+        .tls = w->url.tls,
+        .method = r->x->head->method,
+        .field = field,
+        .body = r->body,
+        .connect_us = conf->limits.connect_us,
+        .first_byte_us = first_byte_us(r),
+        .idle_us = conf->limits.idle_us,
+        .fresh = r->race_repeat || r->lost > 0,
+        .ops = &wp_relay_ops,
+        .user = r,
+    };
+
+    if (w->url.path.n) {
+        char *p = wp_arena_alloc(&r->arena, w->url.path.n + path.n);
+
+        if (p) {
+            memcpy(p, w->url.path.p, w->url.path.n);
+            memcpy(p + w->url.path.n, path.p, path.n);
+            path = (struct wp_str){p, w->url.path.n + path.n};
+        }
+    }
+    spec.target = path;
+    r->attempts++;
+    r->placed_us = wp_now_us();
+    spec.n_fields = wp_forward_request(r, field);
+    r->race_repeat = false;
+    wp_request_move(r, REQ_CONNECT);
+    r->call = wp_call(r->gate->client, &spec);
+    if (r->call) {
+        r->calls_open++;
+        return;
+    }
+    wp_request_settle(r, WP_OUTCOME_NEUTRAL, 0);
+    out_of_memory(r);
+}
+
+/* Our edits of the body, all of them listed in docs/rewrites.md: the model behind an alias, request ids. */
+static int edit_body(struct wp_request *r)
+{
+    struct wp_json_edit edit[3];
+    struct wp_buf b = {.max = r->settings->conf->limits.body_bytes + 4096}, name = {0};
+    char unique[192];
+    size_t n = 0, len;
+    int rc = 0;
+    char *p;
+
+    if (r->ask.model_name.p && !wp_str_eq(r->ask.model_name, r->ask.model.name)) {
+        rc = wp_buf_json(&name, r->ask.model.name);
+        edit[n++] = (struct wp_json_edit){"model", wp_buf_str(&name)};
+    }
+    snprintf(unique, sizeof unique, "\"%s-%llx\"", r->id,
+             (unsigned long long)(atomic_fetch_add(&r->gate->router->ids, 1) ^ r->gate->router->id_salt));
+    if (r->ask.json.request_id.kind == WP_JSON_STRING)
+        edit[n++] = (struct wp_json_edit){"request_id", wp_str_of(unique)};
+    if (r->ask.json.rid.kind == WP_JSON_STRING)
+        edit[n++] = (struct wp_json_edit){"rid", wp_str_of(unique)};
+    if (n == 0)
+        return 0;
+    rc = rc ? rc : wp_json_splice(&b, (struct wp_str){r->body->p, r->body->n}, edit, n);
+    wp_buf_fini(&name);
+    if (rc == 0) {
+        struct wp_blob *edited;
+
+        p = wp_buf_take(&b, &len);
+        edited = wp_blob_adopt(p, len);
+        if (edited) {
+            /* What was read of the old text is not read again but for its kinds and lengths: it stays until the arena goes. */
+            r->unedited = r->body;
+            r->body = edited;
+        } else {
+            rc = WP_ENOMEM;
+        }
+    }
+    wp_buf_fini(&b);
+    return rc;
+}
+
+static bool is_multipart(const struct wp_request *r)
+{
+    struct wp_str type = wp_head_get(r->x->head, "content-type");
+
+    return type.n >= 10 && wp_str_iis((struct wp_str){type.p, 10}, "multipart/");
+}
+
+static void refuse(struct wp_request *r, const struct wp_refusal *no)
+{
+    answer_error(r, no->status, no->code, no->param, no->retry_us, no->final, no->text);
+}
+
+/* The body is whole: read it once, or answer what is wrong with it. */
+static bool understand(struct wp_request *r)
+{
+    bool opaque = r->kind == WP_ROUTE_OPAQUE && is_multipart(r); /* the model in the form is the engine's to check */
+    struct wp_refusal no;
+
+    if (wp_ask_read(&r->ask, r->gate->router->fleet, r->settings->conf, r->kind, opaque, (struct wp_str){r->body->p, r->body->n},
+                    &r->arena, &no) < 0) {
+        refuse(r, &no);
+        return false;
+    }
+    if (!opaque && edit_body(r) < 0) {
+        out_of_memory(r);
+        return false;
+    }
+    return true;
+}
+
+static void on_body_end(struct wp_exchange *x)
+{
+    struct wp_request *r = x->user;
+    enum wp_place_result no;
+    uint64_t retry_us;
+    const char *why;
+    size_t n;
+    char *p;
+
+    if (r->state != REQ_READ)
+        return; /* answered early */
+    r->read_us = wp_now_us();
+    wp_observe(r->gate->router->count.read, (double)(r->read_us - x->began_us) / 1e6);
+    p = wp_buf_take(&r->in, &n);
+    r->body = wp_blob_adopt(p, n);
+    if (!r->body) {
+        out_of_memory(r);
+        return;
+    }
+    if (!understand(r))
+        return;
+    wp_request_move(r, REQ_PLACE);
+    if (!place(r, r->place, &no, &why, &retry_us)) {
+        refuse_placement(r, no, why, retry_us);
+        return;
+    }
+    atomic_fetch_add(&r->gate->router->first_tries, 1);
+    dispatch(r);
+    wp_observe(r->gate->router->count.decide, (double)(wp_now_us() - r->read_us) / 1e6);
+}
+
+static void on_body(struct wp_exchange *x, const char *p, size_t n)
+{
+    struct wp_request *r = x->user;
+    const struct wp_config *conf = r->settings->conf;
+    struct wp_router *router = r->gate->router;
+
+    if (r->state != REQ_READ)
+        return;
+    if (conf->limits.bodies_total_bytes &&
+        atomic_fetch_add(&router->body_bytes, n) + n > conf->limits.bodies_total_bytes) {
+        r->body_counted += n;
+        answer_error(r, 503, "overloaded", "body_memory", 1000000, false, "The router holds as many request bytes as it may.");
+        return;
+    }
+    r->body_counted += conf->limits.bodies_total_bytes ? n : 0;
+    if (wp_buf_add(&r->in, p, n) < 0)
+        out_of_memory(r);
+}
+
+static void on_drain(struct wp_exchange *x)
+{
+    wp_relay_drained(x->user);
+}
+
+static void on_over(struct wp_exchange *x, int rc)
+{
+    struct wp_request *r = x->user;
+
+    r->x = NULL;
+    if (rc < 0 && r->state != REQ_DONE) {
+        wp_count(r->gate->router->count.client_gone, 1);
+        wp_log(WP_DEBUG, "request", "id=%s client gone: %s", r->id, wp_strerror(rc));
+    }
+    if (r->call)
+        wp_call_cancel(r->call);
+    if (r->place->worker)
+        wp_request_settle(r, WP_OUTCOME_NEUTRAL, 0);
+    if (r->state != REQ_DONE)
+        wp_request_move(r, REQ_DONE);
+    wp_request_unless_used(r);
+}
+
+static const struct wp_exchange_ops exchange_ops = {
+    .on_body = on_body,
+    .on_body_end = on_body_end,
+    .on_drain = on_drain,
+    .on_over = on_over,
+};
+
+static void take_id(struct wp_request *r)
+{
+    struct wp_str id = wp_head_get(r->x->head, "x-request-id");
+
+    if (wp_request_id_ok(id)) {
+        memcpy(r->id, id.p, id.n);
+        r->id[id.n] = 0;
+    } else {
+        wp_router_id(r->gate->router, r->id);
+    }
+}
+
+static bool encoded(const struct wp_head *h)
+{
+    struct wp_str coding = wp_head_get(h, "content-encoding");
+
+    return coding.n && !wp_str_iis(coding, "identity");
+}
+
+void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind)
+{
+    const struct wp_config *conf = wp_gate_conf(g);
+    struct wp_request *r = wp_calloc(1, sizeof *r);
+
+    if (!r) {
+        wp_router_refuse(g, x, (struct wp_str){0}, 503, "overloaded", "body_memory", 1000000, "The router is out of memory.");
+        return;
+    }
+    r->gate = g;
+    r->settings = wp_settings_ref(g->settings);
+    r->x = x;
+    r->kind = kind;
+    r->place = &r->slot[0];
+    r->usage = (struct wp_usage){-1, -1, -1};
+    x->user = r;
+    x->ops = &exchange_ops;
+    take_id(r);
+    if (atomic_fetch_add(&g->router->in_flight, 1) >= conf->limits.in_flight && conf->limits.in_flight)
+        answer_error(r, 429, "overloaded", "queue", 1000000, false, "The router has as many requests under way as it may.");
+    else if (encoded(x->head))
+        answer_error(r, 415, "unsupported_encoding", "content-encoding", 0, true,
+                     "Content-Encoding: want a body without a content coding.");
+    else if (x->head->content_length > 0) /* a promise is not believed beyond a megabyte */
+        wp_buf_reserve(&r->in, x->head->content_length < (1 << 20) ? (size_t)x->head->content_length : 1 << 20);
+}

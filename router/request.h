@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * router/request.h - the life of a request that goes to an engine.
+ *
+ *   READ --> PLACE --> CONNECT --> PREFILL --> STREAM --> DONE       any state may fall to DONE;
+ *              ^          |           |                              the TTFT clock runs until STREAM
+ *              +----------+-----------+ attempt failed before the answer's head went to the client
+ */
+#ifndef WP_ROUTER_REQUEST_H
+#define WP_ROUTER_REQUEST_H
+
+#include "router/prompt.h"
+#include "router/router.h"
+
+/* Takes over the exchange: reads its body, places it, relays the answer. */
+void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* router/request_inner.h - a request from inside: for request.c (life, attempts) and relay.c (the answer) alone. */
+#ifndef WP_ROUTER_REQUEST_INNER_H
+#define WP_ROUTER_REQUEST_INNER_H
+
+#include "net/sse.h"
+#include "router/ask.h"
+#include "router/request.h"
+
+enum wp_request_state { REQ_READ, REQ_PLACE, REQ_CONNECT, REQ_PREFILL, REQ_STREAM, REQ_DONE };
+enum { WP_ATTEMPTS_MAX = 8, WP_ANSWER_KEPT = 1 << 20 };
+
+struct wp_usage { /* as the engine reported it; negative: unknown */
+    int64_t prompt, cached, output;
+};
+
+struct wp_request {
+    struct wp_gate *gate;
+    struct wp_settings *settings;
+    struct wp_exchange *x;
+    enum wp_route_kind kind;
+    enum wp_request_state state;
+    struct wp_arena arena;
+    struct wp_buf in;         /* the body as it comes */
+    struct wp_blob *body;     /* the whole of it, edits made */
+    struct wp_blob *unedited; /* as it came, when edits were made: what was read points into it */
+    uint64_t body_counted;    /* of router->body_bytes */
+    struct wp_asked ask;
+    char id[129];             /* the client's request id, or ours */
+    uint64_t read_us, placed_us;
+
+    /* Attempts. */
+    struct wp_placement slot[2], *place; /* two: the next one is found before this one is let go */
+    struct wp_worker *failed[WP_ATTEMPTS_MAX]; /* references */
+    size_t n_failed;
+    unsigned attempts;          /* begun */
+    unsigned lost;              /* connections that died under it before an answer */
+    struct wp_call *call;
+    unsigned calls_open; /* cancelled ones too: the request outlives them all */
+    uint64_t rest_us;  /* the pause the engine asked for with the answer that was passed on */
+    bool race_repeat;  /* the next attempt repeats a reuse race: same worker, fresh connection */
+
+    /* The answer. */
+    bool head_sent, is_sse, over, aborted, ended;
+    int status;
+    struct wp_sse sse;
+    bool sse_ready, first_seen, error_first, done_seen;
+    uint64_t events, last_event_us;
+    uint32_t tokens_counted;
+    struct wp_buf kept; /* a JSON answer, for its usage */
+    struct wp_usage usage;
+};
+
+void wp_request_move(struct wp_request *r, enum wp_request_state next);
+/*
+ * The attempt at hand failed before anything went to the client.  Starts another on another worker and returns true, or returns
+ * false when there is none or no more are allowed.  counts: it is paid from the retry budget.
+ */
+bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome o, uint64_t rest_us, bool counts);
+/* The error that remains when no attempt is left.  unreached: the last one did not even connect. */
+void wp_request_fail(struct wp_request *r, int rc, const char *what, bool unreached);
+/* Ends the placement. */
+void wp_request_settle(struct wp_request *r, enum wp_outcome o, uint64_t rest_us);
+void wp_request_unless_used(struct wp_request *r); /* frees it when nobody will call it again */
+
+extern const struct wp_call_ops wp_relay_ops;
+void wp_relay_drained(struct wp_request *r);
+void wp_relay_fini(struct wp_request *r);
+
+#endif

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The router as a process.  Start: configuration, fleet, gates; the admin port is taken first and exclusively, so that a second
+ * router with the same ports is refused before it takes a share of the API port; then the API listeners, then threads.
+ * Signals, on gate 0: HUP reloads, all or nothing; TERM and INT drain (readiness says no first, idle connections close, requests
+ * end, at most limits.drain_s) and a second one ends at once.
+ */
+#include "router/serve.h"
+
+#include "base/clock.h"
+#include "base/flags.h"
+#include "router/admin.h"
+#include "router/gate.h"
+#include "router/probe.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+enum { GATES_MAX = 64, WORDS_MAX = 4096 };
+
+struct serve {
+    struct wp_router router;
+    struct wp_admin admin;
+    struct wp_prober *prober;
+    uv_signal_t hup, term, intr;
+    unsigned open; /* signal handles and the admin server, until closed */
+    bool closing;
+    char *file;
+    char *set[WORDS_MAX], *worker[WORDS_MAX];
+    size_t n_set, n_worker;
+    const char *model;
+};
+
+/* ---- command line ---- */
+
+static const struct wp_flag flags[] = {
+    {"-c", "FILE", "the configuration; without one, flags say it all"},
+    {"--listen", "ADDR", "API address, HOST:PORT (127.0.0.1:30000)"},
+    {"--admin", "ADDR", "admin and metrics address (127.0.0.1:29000)"},
+    {"--worker", "SPEC", "URL[,key=value]...: an engine; may be given more than once"},
+    {"--model", "NAME", "the model that the --worker engines serve, when they do not say it themselves"},
+    {"--policy", "NAME", "how a worker is chosen (price); see `warmpath policies`"},
+    {"--threads", "N", "event loops (1)"},
+    {"--log-level", "LEVEL", "error, warn, info or debug (info)"},
+    {"--set", "KEY=VALUE", "any key of the configuration, as in policy.price.room_us=5000; see `warmpath help config`"},
+    {NULL, NULL, NULL},
+};
+enum { F_FILE, F_LISTEN, F_ADMIN, F_WORKER, F_MODEL, F_POLICY, F_THREADS, F_LOG, F_SET };
+static const char *const flag_keys[] = {[F_LISTEN] = "listen.api", [F_ADMIN] = "listen.admin", [F_POLICY] = "policy.name",
+                                        [F_THREADS] = "threads",   [F_LOG] = "log.level"};
+
+static int keep(char **list, size_t *n, const char *prefix, const char *value, struct wp_err *err)
+{
+    size_t len = strlen(prefix) + strlen(value) + 1;
+    char *p = *n < WORDS_MAX ? wp_malloc(len) : NULL;
+
+    if (!p)
+        return wp_fail(err, WP_EUSAGE, "too many flags, or out of memory");
+    snprintf(p, len, "%s%s", prefix, value);
+    list[(*n)++] = p;
+    return 0;
+}
+
+static int take(void *arg, size_t i, const char *value, struct wp_err *err)
+{
+    struct serve *s = arg;
+    char prefix[64];
+
+    switch (i) {
+    case F_FILE:
+        wp_free(s->file);
+        s->file = wp_strdup(value);
+        return s->file ? 0 : wp_fail(err, WP_EUSAGE, "out of memory");
+    case F_WORKER:
+        return keep(s->worker, &s->n_worker, "", value, err);
+    case F_MODEL:
+        s->model = value;
+        return 0;
+    case F_SET:
+        return keep(s->set, &s->n_set, "", value, err);
+    default:
+        snprintf(prefix, sizeof prefix, "%s=", flag_keys[i]);
+        return keep(s->set, &s->n_set, prefix, value, err);
+    }
+}
+
+/* --model is said for the workers of the command line that do not name theirs. */
+static int spread_model(struct serve *s, struct wp_err *err)
+{
+    for (size_t i = 0; s->model && i < s->n_worker; i++) {
+        char *old = s->worker[i];
+        size_t len = strlen(old) + strlen(s->model) + 16;
+
+        if (strstr(old, ",models="))
+            continue;
+        s->worker[i] = wp_malloc(len);
+        if (!s->worker[i]) {
+            s->worker[i] = old;
+            return wp_fail(err, WP_ENOMEM, "out of memory");
+        }
+        snprintf(s->worker[i], len, "%s,models=%s", old, s->model);
+        wp_free(old);
+    }
+    return 0;
+}
+
+/* ---- configuration ---- */
+
+static struct wp_settings *read_settings(struct serve *s, struct wp_buf *errors)
+{
+    struct wp_settings *st = wp_calloc(1, sizeof *st);
+
+    if (!st)
+        return NULL;
+    atomic_init(&st->refs, 1);
+    if (wp_config_read(&st->conf, s->file, (const char *const *)s->set, s->n_set, (const char *const *)s->worker, s->n_worker,
+                       errors) < 0) {
+        wp_free(st);
+        return NULL;
+    }
+    return st;
+}
+
+static const struct wp_config_worker *find_worker(const struct wp_config *c, const char *id)
+{
+    for (size_t i = 0; i < c->n_workers; i++)
+        if (strcmp(c->workers[i].id, id) == 0)
+            return &c->workers[i];
+    return NULL;
+}
+
+/* Brings the fleet from the old file's workers to the new one's.  Workers that were added by hand stay. */
+static void change_workers(struct serve *s, const struct wp_config *was, const struct wp_config *is)
+{
+    struct wp_err err = WP_ERR_INIT;
+
+    for (size_t i = 0; i < was->n_workers; i++) {
+        const struct wp_config_worker *kept = find_worker(is, was->workers[i].id);
+
+        if (!kept || !wp_config_worker_same(kept, &was->workers[i]))
+            wp_fleet_remove(s->router.fleet, wp_str_of(was->workers[i].id));
+    }
+    for (size_t i = 0; i < is->n_workers; i++)
+        if (wp_fleet_add(s->router.fleet, &is->workers[i], is, &err) < 0 && err.code != WP_EEXIST)
+            wp_log(WP_ERROR, "config", "%s", err.text);
+}
+
+static int reload(void *arg, struct wp_buf *said)
+{
+    struct serve *s = arg;
+    struct wp_router *r = &s->router;
+    struct wp_settings *fresh = read_settings(s, said), *old = r->settings;
+    struct wp_err err = WP_ERR_INIT;
+    int rc = WP_EINVAL;
+
+    if (fresh && fresh->conf->n_workers == 0 && old->conf->n_workers > 0)
+        wp_buf_adds(said, "workers: want at least one, got none; the old configuration stays\n");
+    else if (fresh && wp_fleet_configure(r->fleet, fresh->conf, &err) < 0)
+        wp_buf_printf(said, "%s\n", err.text);
+    else if (fresh)
+        rc = 0;
+    if (rc < 0) {
+        wp_count(r->count.reloads_bad, 1);
+        wp_log(WP_ERROR, "config", "reload refused, the old configuration stays: %.*s", (int)said->n, said->p ? said->p : "");
+        wp_settings_unref(fresh);
+        return rc;
+    }
+    wp_config_diff(old->conf, fresh->conf, said);
+    wp_log(WP_INFO, "config", "reloaded: %.*s", (int)(said->n ? said->n : 15), said->n ? said->p : "nothing changed");
+    wp_log_setup(fresh->conf->log.level, fresh->conf->log.format);
+    change_workers(s, old->conf, fresh->conf);
+    r->settings = fresh;
+    for (size_t i = 0; i < r->n_gates; i++)
+        if (wp_gate_post_settings(&r->gate[i], fresh) < 0)
+            wp_log(WP_ERROR, "config", "a loop keeps the old configuration: out of memory");
+    wp_settings_unref(old);
+    wp_prober_sync(s->prober);
+    wp_count(r->count.reloads_good, 1);
+    return 0;
+}
+
+/* ---- signals and the end ---- */
+
+static void one_closed(void *arg)
+{
+    struct serve *s = arg;
+
+    s->open--;
+}
+
+static void signal_closed(uv_handle_t *h)
+{
+    one_closed(h->data);
+}
+
+/* Gate 0 asks before it closes: the first time what stands on its loop is told to close, then until it has. */
+static bool before_close(void *arg)
+{
+    struct serve *s = arg;
+
+    if (!s->closing) {
+        s->closing = true;
+        wp_prober_destroy(s->prober);
+        s->prober = NULL;
+        uv_close((uv_handle_t *)&s->hup, signal_closed);
+        uv_close((uv_handle_t *)&s->term, signal_closed);
+        uv_close((uv_handle_t *)&s->intr, signal_closed);
+        wp_server_destroy(s->admin.server, one_closed, s);
+    }
+    return s->open == 0;
+}
+
+static void on_end(uv_signal_t *h, int number)
+{
+    struct serve *s = h->data;
+    struct wp_router *r = &s->router;
+    uint64_t until = wp_now_us() + r->settings->conf->limits.drain_us;
+
+    wp_log(WP_INFO, "serve", "signal %d: %s", number, atomic_load(&r->draining) ? "ending now" : "draining");
+    atomic_store(&r->draining, true);
+    for (size_t i = 1; i < r->n_gates; i++)
+        wp_gate_post_drain(&r->gate[i], until);
+    wp_gate_drain(&r->gate[0], until);
+}
+
+static void on_hup(uv_signal_t *h, int number)
+{
+    struct wp_buf said = {0};
+
+    (void)number;
+    reload(h->data, &said);
+    wp_buf_fini(&said);
+}
+
+static void workers_changed(void *arg)
+{
+    struct serve *s = arg;
+
+    if (s->prober)
+        wp_prober_sync(s->prober);
+}
+
+static int watch_signals(struct serve *s, struct wp_err *err)
+{
+    struct {
+        uv_signal_t *h;
+        uv_signal_cb cb;
+        int number;
+    } all[] = {{&s->hup, on_hup, SIGHUP}, {&s->term, on_end, SIGTERM}, {&s->intr, on_end, SIGINT}};
+
+    for (int i = 0; i < 3; i++) {
+        int rc = uv_signal_init(&s->router.gate[0].loop.uv, all[i].h);
+
+        if (rc < 0)
+            return wp_fail(err, rc, "signals: %s", wp_strerror(rc));
+        all[i].h->data = s;
+        s->open++;
+        rc = uv_signal_start(all[i].h, all[i].cb, all[i].number);
+        if (rc < 0)
+            return wp_fail(err, rc, "signals: %s", wp_strerror(rc));
+    }
+    return 0;
+}
+
+/* ---- start ---- */
+
+static int make_counters(struct wp_router *r)
+{
+    static const double seconds[] = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
+    static const double fine[] = {0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1};
+    struct wp_counters *c = &r->count;
+    struct wp_metrics *m = r->metrics;
+    struct wp_family *reloads, *build;
+
+#define FINE fine, sizeof fine / sizeof fine[0]
+#define SECONDS seconds, sizeof seconds / sizeof seconds[0]
+    c->requests = wp_family(m, WP_COUNTER, "warmpath_requests_total", "Answers to clients, by model and status.", "model,code", NULL, 0);
+    c->prompt_tokens = wp_family(m, WP_COUNTER, "warmpath_prompt_tokens_total", "Prompt tokens by where they were expected to be.",
+                                 "source", NULL, 0);
+    c->confirmed = wp_family(m, WP_COUNTER, "warmpath_prompt_tokens_confirmed_total",
+                             "Prompt tokens by where the engines' usage says they were.", "source", NULL, 0);
+    c->retries = wp_family(m, WP_COUNTER, "warmpath_retries_total", "Further attempts, by why.", "reason", NULL, 0);
+    c->overhead = wp_family(m, WP_HISTOGRAM, "warmpath_overhead_seconds", "Time in the router before dispatch, by stage.", "stage", FINE);
+    c->read = WP_SERIES(c->overhead, "read");
+    c->decide = WP_SERIES(c->overhead, "decide");
+    c->ttft = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_request_ttft_seconds", "From the whole request to its first token.", "",
+                                   SECONDS));
+    c->itl = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_request_itl_seconds", "Between tokens of a stream.", "", SECONDS));
+    c->loop_lag = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_loop_lag_seconds", "How late timers of a loop fire.", "", FINE));
+    c->broken_streams = WP_SERIES0(wp_family(m, WP_COUNTER, "warmpath_broken_answers_total", "Answers that a worker broke off.", "",
+                                             NULL, 0));
+    c->client_gone = WP_SERIES0(wp_family(m, WP_COUNTER, "warmpath_client_gone_total", "Requests whose client went away.", "", NULL, 0));
+    c->refused = WP_SERIES0(wp_family(m, WP_COUNTER, "warmpath_http_refused_total", "Messages that were not HTTP as it should be.", "",
+                                      NULL, 0));
+    reloads = wp_family(m, WP_COUNTER, "warmpath_reloads_total", "Reloads of the configuration, by result.", "result", NULL, 0);
+    c->reloads_good = WP_SERIES(reloads, "applied");
+    c->reloads_bad = WP_SERIES(reloads, "refused");
+    build = wp_family(m, WP_GAUGE, "warmpath_build_info", "1, labelled with the version.", "version", NULL, 0);
+    wp_gauge_set(WP_SERIES(build, WP_VERSION), 1);
+    return 0;
+}
+
+static bool loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 || strncmp(address, "localhost:", 10) == 0;
+}
+
+static int listen_all(struct serve *s, struct wp_err *err)
+{
+    struct wp_router *r = &s->router;
+    const struct wp_config *conf = r->settings->conf;
+    struct wp_server_conf admin = {.address = wp_str_of(conf->listen.admin), .on_request = wp_admin_on_request, .arg = &s->admin};
+    char bound[300];
+    struct wp_str host;
+    uint16_t port;
+    int rc;
+
+    wp_server_conf_from(&admin, conf);
+    s->admin = (struct wp_admin){.gate = &r->gate[0], .workers_changed = workers_changed, .reload = reload, .arg = s};
+    rc = wp_server_create(&s->admin.server, &r->gate[0].loop, &admin, err);
+    if (rc < 0)
+        return wp_wrap(err, "admin port");
+    s->open++;
+    rc = wp_gate_listen(&r->gate[0], r->n_gates > 1, wp_str_of(conf->listen.api), err);
+    if (rc < 0)
+        return wp_wrap(err, "API port");
+    if (!wp_hostport_parse(wp_str_of(conf->listen.api), &host, &port))
+        host = (struct wp_str){0};
+    snprintf(bound, sizeof bound, memchr(host.p ? host.p : "", ':', host.n) ? "[%.*s]:%u" : "%.*s:%u", (int)host.n,
+             host.p ? host.p : "", wp_server_port(r->gate[0].api)); /* with port 0 the others join the one that was given */
+    for (size_t i = 1; i < r->n_gates; i++) {
+        rc = wp_gate_listen(&r->gate[i], true, wp_str_of(bound), err);
+        if (rc < 0)
+            return wp_wrap(err, "API port");
+    }
+    wp_log(WP_INFO, "serve", "api=%s admin=%.*s:%u workers=%zu policy=%s threads=%zu", bound,
+           (int)(strrchr(conf->listen.admin, ':') - conf->listen.admin), conf->listen.admin, wp_server_port(s->admin.server),
+           conf->n_workers, conf->policy.name, r->n_gates);
+    return 0;
+}
+
+static void *run_gate(void *arg)
+{
+    struct wp_gate *g = arg;
+
+    wp_loop_run(&g->loop);
+    return NULL;
+}
+
+static int start(struct serve *s, struct wp_err *err)
+{
+    struct wp_router *r = &s->router;
+    const struct wp_config *conf = r->settings->conf;
+    int rc = wp_metrics_create(&r->metrics, err);
+
+    r->started_us = wp_now_us();
+    r->id_salt = wp_rng_secret();
+    r->on_loopback = loopback(conf->listen.api);
+    rc = rc ? rc : make_counters(r);
+    rc = rc ? rc : wp_fleet_create(&r->fleet, conf, r->metrics, err);
+    for (size_t i = 0; rc == 0 && i < conf->n_workers; i++)
+        rc = wp_fleet_add(r->fleet, &conf->workers[i], conf, err);
+    if (rc < 0)
+        return rc;
+    r->gate = wp_calloc(conf->threads, sizeof *r->gate);
+    if (!r->gate)
+        return wp_fail(err, WP_ENOMEM, "out of memory");
+    for (; rc == 0 && r->n_gates < conf->threads; r->n_gates += rc == 0)
+        rc = wp_gate_init(&r->gate[r->n_gates], r, r->n_gates, err);
+    if (rc < 0)
+        return rc;
+    r->gate[0].before_close = before_close;
+    r->gate[0].before_close_arg = s;
+    rc = watch_signals(s, err);
+    rc = rc ? rc : listen_all(s, err);
+    rc = rc ? rc : wp_prober_create(&s->prober, &r->gate[0], err);
+    if (rc == 0)
+        wp_prober_sync(s->prober);
+    return rc;
+}
+
+static void finish(struct serve *s)
+{
+    struct wp_router *r = &s->router;
+
+    for (size_t i = 0; i < r->n_gates; i++)
+        wp_gate_fini(&r->gate[i]);
+    wp_free(r->gate);
+    wp_fleet_destroy(r->fleet);
+    wp_metrics_destroy(r->metrics);
+    wp_settings_unref(r->settings);
+    for (size_t i = 0; i < s->n_set; i++)
+        wp_free(s->set[i]);
+    for (size_t i = 0; i < s->n_worker; i++)
+        wp_free(s->worker[i]);
+    wp_free(s->file);
+    wp_free(s);
+}
+
+static int run(struct serve *s)
+{
+    struct wp_router *r = &s->router;
+    size_t started = 1;
+
+    for (; started < r->n_gates; started++)
+        if (pthread_create(&r->gate[started].thread, NULL, run_gate, &r->gate[started]) != 0)
+            break;
+    if (started < r->n_gates) {
+        wp_log(WP_ERROR, "serve", "only %zu of %zu threads could be started", started, r->n_gates);
+        raise(SIGTERM);
+    }
+    wp_loop_run(&r->gate[0].loop);
+    for (size_t i = 1; i < r->n_gates; i++)
+        if (i < started)
+            pthread_join(r->gate[i].thread, NULL);
+        else
+            wp_loop_run(&r->gate[i].loop);
+    wp_log(WP_INFO, "serve", "done");
+    return started == r->n_gates ? 0 : 1;
+}
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+        l.rlim_cur = l.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
+int wp_serve_main(int argc, char **argv)
+{
+    struct serve *s = wp_calloc(1, sizeof *s);
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_buf errors = {0};
+    int rc;
+
+    if (!s)
+        return 1;
+    rc = wp_flags(argc, argv, flags, take, NULL, s, &err);
+    if (rc == 1) {
+        wp_flags_help(stdout, "warmpath serve [-c FILE] [--worker URL]...", "Routes OpenAI-API requests to the engine where each "
+                      "starts soonest.", flags);
+        finish(s);
+        return 0;
+    }
+    rc = rc ? rc : spread_model(s, &err);
+    if (rc < 0) {
+        fprintf(stderr, "warmpath serve: %s\n", err.text);
+        finish(s);
+        return 2;
+    }
+    s->router.settings = read_settings(s, &errors);
+    if (!s->router.settings) {
+        fprintf(stderr, "%.*s", (int)errors.n, errors.p ? errors.p : "");
+        wp_buf_fini(&errors);
+        finish(s);
+        return 2;
+    }
+    wp_buf_fini(&errors);
+    wp_log_setup(s->router.settings->conf->log.level, s->router.settings->conf->log.format);
+    signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
+    rc = start(s, &err);
+    if (rc < 0) {
+        wp_log(WP_ERROR, "serve", "%s", err.text);
+        exit(1); /* nothing runs yet: the kernel takes back what was made */
+    }
+    rc = run(s);
+    finish(s);
+    return rc;
+}

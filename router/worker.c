@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/worker.h"
+
+#include "index/identity.h"
+
+#include <stdio.h>
+
+const char *const wp_breaker_names[] = {"closed", "half_open", "open"};
+enum { OPEN_MAX_US = 30000000 };
+
+struct wp_worker *wp_worker_ref(struct wp_worker *w)
+{
+    atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
+    return w;
+}
+
+static void free_models(struct wp_engine_model *m, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        wp_free(m[i].name);
+        wp_free(m[i].parent);
+    }
+    wp_free(m);
+}
+
+void wp_worker_unref(struct wp_worker *w)
+{
+    if (!w || atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free_models(w->model, w->n_models);
+    wp_config_worker_fini(&w->conf);
+    wp_free(w);
+}
+
+static int fixed_models(struct wp_worker *w)
+{
+    size_t n = 0;
+
+    while (w->conf.models[n])
+        n++;
+    if (n == 0)
+        return 0;
+    w->model = wp_calloc(n, sizeof *w->model);
+    if (!w->model)
+        return WP_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        w->model[i].name = wp_strdup(w->conf.models[i]);
+        if (!w->model[i].name)
+            return WP_ENOMEM;
+        w->model[i].max_len = w->conf.max_model_len;
+        w->n_models = i + 1;
+    }
+    w->models_fixed = true;
+    return 0;
+}
+
+/* The configured model that tells what this worker costs: the first it lists, or the only one there is. */
+static const struct wp_config_model *costs_as(const struct wp_config_worker *w, const struct wp_config *all)
+{
+    for (char **m = w->models; *m; m++)
+        for (size_t i = 0; i < all->n_models; i++)
+            if (wp_str_is(wp_str_of(*m), all->models[i].name))
+                return &all->models[i];
+    return all->n_models == 1 ? &all->models[0] : NULL;
+}
+
+static int set_profile(struct wp_worker *w, const struct wp_config *all, struct wp_err *err)
+{
+    const struct wp_config_model *m = costs_as(&w->conf, all);
+    int rc = wp_profile_find(m && m->profile[0] ? m->profile : wp_profile_name(0), &w->profile, err);
+
+    if (rc == 0 && m) {
+        w->profile.speed *= m->speed > 0 ? m->speed : 1;
+        if (m->kv_bytes_per_token)
+            w->profile.kv_bytes_per_token = m->kv_bytes_per_token;
+    }
+    return rc;
+}
+
+static int set_id(struct wp_worker *w)
+{
+    char text[300];
+
+    if (w->conf.id[0])
+        return 0;
+    snprintf(text, sizeof text, "%.*s:%u", (int)w->url.host.n, w->url.host.p, w->url.port);
+    wp_free(w->conf.id);
+    w->conf.id = wp_strdup(text);
+    return w->conf.id ? 0 : WP_ENOMEM;
+}
+
+int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf, const struct wp_config *all, struct wp_err *err)
+{
+    struct wp_worker *w = wp_calloc(1, sizeof *w);
+    const char *why = "";
+    int rc;
+
+    if (!w)
+        return wp_fail(err, WP_ENOMEM, "worker: out of memory");
+    atomic_init(&w->refs, 1);
+    wp_list_init(&w->link);
+    wp_load_init(&w->load);
+    w->correction = 1;
+    w->reported_running = w->reported_waiting = w->kv_usage = -1;
+    rc = wp_config_worker_copy(&w->conf, conf);
+    if (rc < 0) {
+        wp_free(w);
+        return wp_fail(err, rc, "worker: out of memory");
+    }
+    if (!wp_url_parse(wp_str_of(w->conf.url), &w->url, &why)) {
+        rc = wp_fail(err, WP_EINVAL, "worker url: want http://HOST:PORT, got %s: %s", w->conf.url, why);
+        goto free;
+    }
+    w->engine = wp_engine_find(w->conf.engine);
+    if (!w->engine) {
+        rc = wp_fail(err, WP_EINVAL, "worker engine: unknown kind \"%s\"", w->conf.engine);
+        goto free;
+    }
+    rc = set_profile(w, all, err);
+    if (rc == 0 && (set_id(w) < 0 || fixed_models(w) < 0))
+        rc = wp_fail(err, WP_ENOMEM, "worker: out of memory");
+    if (rc < 0)
+        goto free;
+    w->key = wp_hash_item(wp_str_of(w->conf.id));
+    w->block_size = w->conf.block_size ? w->conf.block_size : 16;
+    w->kv_tokens = w->conf.kv_tokens ? w->conf.kv_tokens : w->profile.gpu_tokens + w->profile.cpu_tokens;
+    *out = w;
+    return 0;
+
+free:
+    wp_worker_unref(w);
+    return rc;
+}
+
+const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct wp_str model)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (wp_str_is(model, w->model[i].name))
+            return &w->model[i];
+    return NULL;
+}
+
+bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why)
+{
+    *why = w->draining                                                       ? "drain"
+           : !w->joined                                                      ? "joining"
+           : w->sleeping                                                     ? "sleeping"
+           : !w->up                                                          ? "down"
+           : w->breaker == WP_BREAKER_OPEN && now_us < w->open_until_us      ? "breaker"
+           : w->breaker != WP_BREAKER_CLOSED && w->half_open_busy            ? "breaker"
+           : now_us < w->rest_until_us                                       ? "resting"
+                                                                             : NULL;
+    return *why == NULL;
+}
+
+void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us)
+{
+    if (o == WP_OUTCOME_GOOD) {
+        w->failures = 0;
+        w->breaker = WP_BREAKER_CLOSED;
+        w->half_open_busy = false;
+        w->open_us = 0;
+        return;
+    }
+    if (o == WP_OUTCOME_NEUTRAL) {
+        w->half_open_busy = false;
+        return;
+    }
+    w->errors++;
+    w->failures++;
+    if (w->breaker == WP_BREAKER_CLOSED && w->failures < conf->health.fail)
+        return;
+    if (w->breaker == WP_BREAKER_OPEN && !w->half_open_busy)
+        return; /* a straggler of the time before it opened */
+    w->half_open_busy = false;
+    w->breaker = WP_BREAKER_OPEN;
+    w->open_us = w->open_us ? w->open_us * 2 : conf->health.interval_us;
+    if (w->open_us > OPEN_MAX_US)
+        w->open_us = OPEN_MAX_US;
+    w->open_until_us = now_us + w->open_us;
+    wp_log(WP_WARN, "worker", "worker=%s breaker open for %.1f s after %u failures", w->conf.id, (double)w->open_us / 1e6,
+           w->failures);
+}
+
+static void take_models(struct wp_worker *w, struct wp_engine_facts *f)
+{
+    if (w->models_fixed || !f->models_known)
+        return;
+    free_models(w->model, w->n_models);
+    w->model = f->model;
+    w->n_models = f->n_models;
+    f->model = NULL;
+    f->n_models = 0;
+    if (w->conf.max_model_len)
+        for (size_t i = 0; i < w->n_models; i++)
+            w->model[i].max_len = w->conf.max_model_len;
+}
+
+static void take_load(struct wp_worker *w, const struct wp_engine_facts *f)
+{
+    if (f->block_size && !w->conf.block_size)
+        w->block_size = f->block_size;
+    if (f->kv_tokens && !w->conf.kv_tokens)
+        w->kv_tokens = f->kv_tokens;
+    if (f->metrics_known) {
+        w->reported_running = f->running;
+        w->reported_waiting = f->waiting;
+        w->kv_usage = f->kv_usage;
+    }
+    if (f->version[0])
+        memcpy(w->version, f->version, sizeof w->version);
+}
+
+void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf)
+{
+    bool was_up = w->up;
+    /* An engine whose models are configured and that answers HTTP at all is good enough, whatever routes it lacks. */
+    bool good = f->up || (w->models_fixed && !f->loading && f->rc >= 100 && f->rc < 500);
+
+    take_models(w, f);
+    take_load(w, f);
+    w->sleeping = f->sleeping;
+    if (good && (w->n_models || w->joined)) {
+        w->bad_probes = 0;
+        if (!w->joined || ++w->good_probes >= conf->health.pass)
+            w->up = true;
+        w->joined = true;
+        w->trouble[0] = 0;
+    } else {
+        w->good_probes = 0;
+        snprintf(w->trouble, sizeof w->trouble, "%s", f->loading ? "loading" : good ? "lists no model" :
+                 f->rc > 0 ? wp_reason(f->rc) : wp_strerror(f->rc));
+        if (++w->bad_probes >= conf->health.fail)
+            w->up = false;
+    }
+    if (was_up != w->up)
+        wp_log(w->up ? WP_INFO : WP_WARN, "worker", "worker=%s %s%s%s models=%zu block_size=%u", w->conf.id, w->up ? "up" : "down",
+               w->up ? "" : ": ", w->trouble, w->n_models, w->block_size);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * router/worker.h - one worker: what is known of it, whether it may be sent requests, and what it owes us.
+ * Owner: the fleet's list holds one reference, each placement one more.  Everything below `fleet` is guarded by the
+ * fleet's lock; what stands above it never changes.
+ *
+ * May it be sent a request?  All of these must say yes, and each no has an end of its own:
+ *     joined     it has answered a probe, or requests, since it was added
+ *     up         probes: down after health.fail bad ones in a row, up after health.pass good ones
+ *     breaker    requests: closed -> open after health.fail failed attempts in a row, for a time that doubles from one probe
+ *                interval to 30 s -> half open: one request goes; its end decides.  A good probe never closes it.
+ *     resting    the engine said Retry-After: until then
+ *     draining   an operator said so
+ */
+#ifndef WP_ROUTER_WORKER_H
+#define WP_ROUTER_WORKER_H
+
+#include "adapters/adapter.h"
+#include "base/list.h"
+#include "base/metrics.h"
+#include "policies/load.h"
+#include "router/config.h"
+
+#include <stdatomic.h>
+
+enum wp_breaker { WP_BREAKER_CLOSED, WP_BREAKER_HALF_OPEN, WP_BREAKER_OPEN };
+extern const char *const wp_breaker_names[];
+
+struct wp_worker {
+    _Atomic unsigned refs;
+    struct wp_config_worker conf;
+    struct wp_url url; /* into conf.url */
+    uint64_t key;      /* hash of the id */
+    const struct wp_engine_ops *engine;
+    struct wp_series *in_flight_gauge, *backlog_gauge, *up_gauge, *breaker_gauge;
+
+    struct wp_fleet *fleet;
+    struct wp_list link;
+    uint32_t holder;
+    bool joined, up, draining, gone, sleeping;
+    unsigned bad_probes, good_probes;
+    char trouble[160]; /* why it is not up, for people */
+    enum wp_breaker breaker;
+    unsigned failures; /* attempts in a row */
+    bool half_open_busy;
+    uint64_t open_until_us, open_us, rest_until_us;
+    struct wp_load load;
+    struct wp_engine_model *model; /* as the engine or the configuration lists them */
+    size_t n_models;
+    bool models_fixed; /* by the configuration */
+    uint32_t block_size;
+    uint64_t kv_tokens;
+    struct wp_profile profile;
+    double correction; /* measured / predicted prefill time */
+    double reported_running, reported_waiting, kv_usage; /* negative: unknown */
+    uint64_t requests, errors;
+    char version[32];
+};
+
+struct wp_worker *wp_worker_ref(struct wp_worker *w);
+void wp_worker_unref(struct wp_worker *w);
+
+/* Copies conf.  Errors: WP_ENOMEM, WP_EINVAL (URL, engine, profile). */
+int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf, const struct wp_config *all, struct wp_err *err);
+
+/* All below: with the fleet's lock held. */
+const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct wp_str model);
+/* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
+bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
+/* An attempt ended: failed moves the breaker, good closes it, neither (cancelled, 4xx) frees a half-open slot. */
+enum wp_outcome { WP_OUTCOME_NEUTRAL, WP_OUTCOME_GOOD, WP_OUTCOME_FAILED };
+void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us);
+void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf);
+
+#endif
