@@ -19,9 +19,9 @@ enum { POLICIES = sizeof wp_policies / sizeof wp_policies[0] - 1 };
 void wp_policy_conf_init(struct wp_policy_conf *c)
 {
     *c = (struct wp_policy_conf){
-        .room_us = 10000,
+        .room_us = 20000,
         .room_cap_blocks = 20,
-        .room_wait_share = 0.03,
+        .room_wait_share = 0.1,
         .near_us = 1000,
         .near_share = 0.01,
         .doubt = 0.5,

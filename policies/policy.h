@@ -74,7 +74,7 @@ struct wp_verdict {
  * are divided by the worker's profile.speed.
  */
 struct wp_policy_conf {
-    /* price.room_us, 10000: per block newly placed; */
+    /* price.room_us, 20000: per block newly placed; */
     double room_us;
     /* price.room_cap_blocks, 20: for at most so many blocks of one request; 0: for all. */
     double room_cap_blocks;

@@ -8,16 +8,19 @@
  *   F     bringing the hit's blocks up from slower tiers; it goes on while the request waits
  *   C     prefill of what is missing (policies/profile.h), beside the decode batch
  *   room  what others lose by what the new blocks evict, per block of 512 tokens newly placed:
- *         room_us for at most room_cap_blocks of them, and a share of the mean wait of all workers
+ *         room_us for at most room_cap_blocks of them, and a share of the median wait
  *
  * room_us is capped because it is a price per context: uncapped it pins long sessions to busy
- * workers.  The share of the mean wait is not: it keeps caches from being copied away just when
- * nobody has time to fill them again.  It is one number for the whole fleet: prices per block that
- * differ between workers make long contexts wander.
+ * workers.  The share of the wait is not: it keeps caches from being copied away just when nobody
+ * has time to fill them again.  It is one number for the whole fleet: prices per block that differ
+ * between workers make long contexts wander.  And it is the median's, not the mean's: one worker
+ * with a long queue does not say that the fleet has no time, and must not raise the price of
+ * leaving it.
  *
  * Prices within the model's own error of the best are a tie, and go to the one with fewer in flight
  * of two drawn at random: many requests at once, or many routers, do not all take the same worker.
- * Source: the laboratory's reference policy with its price of room capped (docs/engine-model.md).
+ * Source: the laboratory's reference policy with its price of room capped; what was measured for
+ * these defaults is in docs/policies.md.
  */
 #include "policies/pick.h"
 
@@ -37,27 +40,56 @@ static double pace(const struct wp_worker_view *w)
     return speed > 0 ? speed : 1;
 }
 
-/* A worker whose wait is not known says nothing about the others. */
-static double mean_wait_us(const struct wp_worker_view w[], size_t n)
+/*
+ * The k-th smallest of the n prices, which are put in another order.
+ * Source: Hoare, "Algorithm 65: FIND", CACM 1961, in the form of Wirth's book of 1976.
+ */
+static double nth_price(struct wp_verdict v[], ptrdiff_t n, ptrdiff_t k)
 {
-    double sum = 0;
+    ptrdiff_t low = 0, high = n - 1;
+
+    while (low < high) {
+        double pivot = v[k].price;
+        ptrdiff_t i = low, j = high;
+
+        while (i <= j) {
+            while (v[i].price < pivot)
+                i++;
+            while (v[j].price > pivot)
+                j--;
+            if (i <= j) {
+                double swap = v[i].price;
+
+                v[i++].price = v[j].price;
+                v[j--].price = swap;
+            }
+        }
+        if (j < k)
+            low = i;
+        if (k < i)
+            high = j;
+    }
+    return v[k].price;
+}
+
+/* The lower median of the waits that are known; v is where they are sorted out. */
+static double median_wait_us(const struct wp_worker_view w[], size_t n, struct wp_verdict v[])
+{
     size_t known = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (isfinite(w[i].wait_us)) {
-            sum += wp_view_wait_us(&w[i]);
-            known++;
-        }
-    return known ? sum / (double)known : 0;
+        if (isfinite(w[i].wait_us))
+            v[known++].price = wp_view_wait_us(&w[i]);
+    return known ? nth_price(v, (ptrdiff_t)known, (ptrdiff_t)(known - 1) / 2) : 0;
 }
 
 static double room_us(const struct wp_policy_conf *c, const struct wp_ask *ask,
-                      const struct wp_worker_view *w, double mean_wait)
+                      const struct wp_worker_view *w, double fleet_wait)
 {
     double blocks = wp_missing_tokens(ask, w, c->doubt) / ROOM_BLOCK;
     double cap = c->room_cap_blocks, charged = cap > 0 && cap < blocks ? cap : blocks;
 
-    return charged * c->room_us / pace(w) + blocks * c->room_wait_share * mean_wait;
+    return charged * c->room_us / pace(w) + blocks * c->room_wait_share * fleet_wait;
 }
 
 /* The less loaded of two of the workers whose price is at most limit; there are n_near of them. */
@@ -84,14 +116,14 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
                      size_t n, struct wp_verdict v[])
 {
     const struct wp_policy_conf *c = &((struct wp_policy_plain *)p)->conf;
-    double mean_wait = mean_wait_us(w, n), limit;
+    double fleet_wait = median_wait_us(w, n, v), limit;
     size_t best = 0, n_near = 0;
 
     if (n == 0)
         return WP_NO_WORKER;
     for (size_t i = 0; i < n; i++) {
         wp_predict(ask, &w[i], c->doubt, &v[i]);
-        v[i].term[WP_TERM_ROOM] = room_us(c, ask, &w[i], mean_wait);
+        v[i].term[WP_TERM_ROOM] = room_us(c, ask, &w[i], fleet_wait);
         v[i].term[WP_TERM_SCORE] = NAN;
         v[i].price = v[i].ttft_us + v[i].term[WP_TERM_ROOM];
         if (v[i].price < v[best].price)

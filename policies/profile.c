@@ -139,8 +139,17 @@ static int unknown(const char *name, struct wp_err *err)
     return WP_EINVAL;
 }
 
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".yaml") == 0);
+}
+
 int wp_profile_find(const char *name, struct wp_profile *out, struct wp_err *err)
 {
+    if (is_file(name))
+        return wp_profile_read(name, out, err);
     for (size_t i = 0; i < PROFILES; i++)
         if (strcmp(name, profiles[i].name) == 0) {
             *out = profiles[i];

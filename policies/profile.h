@@ -33,8 +33,17 @@ struct wp_profile {
     double speed; /* 1; 6: everything six times as fast */
 };
 
-/* By name, or from a YAML file when name has a '/' or ends in .yaml.  Errors name what is known. */
+/*
+ * By name, or from a YAML file when name has a '/' or ends in .yaml.  It reads the file: not for a
+ * loop.  Errors: WP_EINVAL, naming what is known, or the file's line; WP_ENOMEM.
+ */
 int wp_profile_find(const char *name, struct wp_profile *out, struct wp_err *err);
+/*
+ * A file has this struct's members as keys.  `like: NAME` takes what it does not say from a
+ * built-in profile; without that a_us b_us tw_us e_us d_us kv_bytes_per_token gpu_tokens must be
+ * there.
+ */
+int wp_profile_read(const char *path, struct wp_profile *out, struct wp_err *err);
 /* The built-in ones in order, NULL past the end; 0 is the default. */
 const char *wp_profile_name(size_t i);
 const struct wp_profile *wp_profile_default(void); /* static storage */

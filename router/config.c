@@ -69,9 +69,9 @@ static const struct wp_conf_key worker_rows[] = {
 };
 
 static const struct wp_conf_key price_rows[] = {
-    ROW("room_us", DOUBLE, "10000", "price of the room that a block of 512 tokens takes, in microseconds", C(policy.conf.room_us), RANGE(0, 1e9)),
+    ROW("room_us", DOUBLE, "20000", "price of the room that a block of 512 tokens takes, in microseconds", C(policy.conf.room_us), RANGE(0, 1e9)),
     ROW("room_cap_blocks", DOUBLE, "20", "for at most so many blocks of one request; 0 is for all", C(policy.conf.room_cap_blocks), RANGE(0, 1e9)),
-    ROW("room_wait_share", DOUBLE, "0.03", "and this share of all workers' mean wait, per block", C(policy.conf.room_wait_share), RANGE(0, 100)),
+    ROW("room_wait_share", DOUBLE, "0.1", "and this share of the median wait of all workers, per block", C(policy.conf.room_wait_share), RANGE(0, 100)),
     ROW("near_us", DOUBLE, "1000", "prices within this of the best are a tie, in microseconds", C(policy.conf.near_us), RANGE(0, 1e9)),
     ROW("near_share", DOUBLE, "0.01", "and those within this share of the best", C(policy.conf.near_share), RANGE(0, 1)),
     ROW("doubt", DOUBLE, "0.5", "share of a doubtful hit that counts", C(policy.conf.doubt), RANGE(0, 1)),

@@ -24,6 +24,7 @@ struct wp_model_conf {
     uint64_t tier_blocks[3];   /* gpu, cpu, disk; 0 for the last two: absent */
     double disk_bytes_per_s;   /* 0: no time at all; so is profile.cpu_bytes_per_s */
     uint64_t secret;
+    bool whole_hits;   /* a prompt that is all cached computes its whole last block again, as vLLM does, not its last token */
     bool merge_tokens; /* on_tokens only for the first token and, just before on_done, for all the others */
 };
 

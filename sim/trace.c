@@ -158,12 +158,14 @@ static int next_line(struct reader *r, struct wp_str *line, struct wp_err *err)
 
     for (;;) {
         size_t n = r->buf.n - r->from;
-        const char *p = r->buf.p + r->from,
-                   *end = n > looked ? memchr(p + looked, '\n', n - looked) : NULL;
+        const char *end = NULL;
         int rc;
 
+        if (n > looked)
+            end = memchr(r->buf.p + r->from + looked, '\n', n - looked);
         if (end || (r->ended && n > 0)) {
-            *line = (struct wp_str){p, end ? (size_t)(end - p) : n};
+            line->p = r->buf.p + r->from;
+            line->n = end ? (size_t)(end - line->p) : n;
             r->from += line->n + (end ? 1 : 0);
             return 1;
         }

@@ -232,6 +232,26 @@ static void a_cached_prefix_shortens_and_the_last_token_is_computed(void)
     }
 }
 
+static void whole_hits_end_at_a_blocks_border(void)
+{
+    struct wp_model_conf c = conf(100, 0, 0);
+    struct blocks b = {.stored = 0};
+    struct told t[3];
+    struct wp_model *m;
+
+    c.whole_hits = true;
+    m = create(&c, &b);
+    for (uint64_t i = 0; i < 3; i++) {
+        submit(m, i * 1000000, 1, i < 2 ? 4 * BLOCK : 5 * BLOCK, 1, &t[i]);
+        wp_model_run(m, (i + 1) * 1000000);
+    }
+    EXPECT_UINT("cold", 0, t[0].cached);
+    EXPECT_UINT("all but the block with the last token", 3 * BLOCK, t[1].cached);
+    EXPECT_UINT("a longer prompt has it too", 4 * BLOCK, t[2].cached);
+    expect_rest("at the end", m);
+    wp_model_destroy(m);
+}
+
 static void blocks_can_be_hit_from_the_end_of_the_step_that_computed_them(void)
 {
     struct wp_model_conf c = conf(2000, 0, 0);
@@ -755,6 +775,7 @@ const struct wp_suite suite_model = {
         TEST(a_single_request_takes_what_the_formula_says, "a single request takes what the formula says"),
         TEST(speed_divides_all_times, "speed divides all times"),
         TEST(a_cached_prefix_shortens_and_the_last_token_is_computed, "a cached prefix shortens, and the last token is computed"),
+        TEST(whole_hits_end_at_a_blocks_border, "whole hits end at a block's border"),
         TEST(blocks_can_be_hit_from_the_end_of_the_step_that_computed_them, "blocks can be hit from the end of the step that computed them"),
         TEST(requests_are_served_first_come_first_served, "requests are served first come, first served"),
         TEST(no_more_than_max_running_run, "no more than max_running run"),

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "router/config.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -87,6 +88,34 @@ static void a_wrong_name_or_number_is_told_what_would_be_right(void)
     wp_policy_conf_init(&conf);
     conf.bound = 0.5;
     EXPECT_INT("a bound below the mean", WP_EINVAL, wp_policy_create(&p, "session", &conf, &err));
+}
+
+/* The defaults stand twice: in the rows that the help is made of, and in the code. */
+static void the_configuration_has_the_same_defaults(void)
+{
+    struct wp_buf errors = {0};
+    struct wp_config *c = NULL;
+    struct wp_policy_conf want, *got;
+
+    wp_policy_conf_init(&want);
+    EXPECT_INT("read", 0, wp_config_read(&c, NULL, NULL, 0, NULL, 0, &errors));
+    if (!c) {
+        wp_buf_fini(&errors);
+        return;
+    }
+    got = &c->policy.conf;
+    EXPECT_TEXT("the first is the default", wp_policies[0]->name, wp_str_of(c->policy.name));
+    EXPECT_NEAR("room_us", want.room_us, got->room_us, 0);
+    EXPECT_NEAR("room_cap_blocks", want.room_cap_blocks, got->room_cap_blocks, 0);
+    EXPECT_NEAR("room_wait_share", want.room_wait_share, got->room_wait_share, 0);
+    EXPECT_NEAR("near_us", want.near_us, got->near_us, 0);
+    EXPECT_NEAR("near_share", want.near_share, got->near_share, 0);
+    EXPECT_NEAR("doubt", want.doubt, got->doubt, 0);
+    EXPECT_NEAR("bound", want.bound, got->bound, 0);
+    EXPECT_UINT("prefix_blocks", want.prefix_blocks, got->prefix_blocks);
+    EXPECT_UINT("seed", want.seed, got->seed);
+    wp_config_destroy(c);
+    wp_buf_fini(&errors);
 }
 
 static void no_worker_and_one_worker(void)
@@ -355,6 +384,7 @@ const struct wp_suite suite_policies = {
         {"every policy can be had by its name", every_policy_can_be_had_by_its_name},
         {"a wrong name or number is told what would be right",
          a_wrong_name_or_number_is_told_what_would_be_right},
+        {"the configuration has the same defaults", the_configuration_has_the_same_defaults},
         {"no worker, and one worker", no_worker_and_one_worker},
         {"absurd views have an answer", absurd_views_have_an_answer},
         {"the same draws make the same choices, without allocation",

@@ -5,6 +5,8 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static struct wp_profile found(const char *name)
 {
@@ -161,6 +163,85 @@ static void absurd_profiles_cost_something_defined(void)
         }
 }
 
+static const struct {
+    const char *label, *text, *error; /* error: how it ends; NULL when it is read */
+    double a_us, e_us;
+    uint64_t gpu_tokens;
+} files[] = {
+    {"like another, twice as fast", "like: llama-3-8b-1xh100\nspeed: 2\n", NULL, 33.83, 33.83,
+     773 * 512},
+    {"like another, but for a", "a_us: 7\nlike: llama-3-8b-1xh100\n", NULL, 7, 33.83, 773 * 512},
+    {"all of its own",
+     "name: mine\na_us: 2\nb_us: 1e-4\ntw_us: 900\ne_us: 3\nd_us: 0.01\nkv_bytes_per_token: "
+     "4096\ngpu_tokens: 8192\n",
+     NULL, 2, 3, 8192},
+    {"JSON", "{\"like\": \"llama-3-70b-8xh100\", \"gpu_tokens\": 512}", NULL, 50, 50, 512},
+    {"too little", "a_us: 2\nb_us: 1e-4\n", "want a number, or like: and a built-in profile", 0, 0,
+     0},
+    {"empty", "", "want a number, or like: and a built-in profile", 0, 0, 0},
+    {"no time per token", "like: llama-3-8b-1xh100\na_us: 0\n", "got 0", 0, 0, 0},
+    {"a wrong key", "like: llama-3-8b-1xh100\nb_uss: 1\n", NULL, 0, 0, 0},
+    {"like nothing known", "like: llama\n", NULL, 0, 0, 0},
+    {"no YAML", "a_us: [\n", NULL, 0, 0, 0},
+};
+
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    EXPECT_TRUE(path, f && fputs(text, f) >= 0);
+    if (f)
+        fclose(f);
+}
+
+static void a_file_can_say_it(void)
+{
+    char path[] = "/tmp/warmpath-profile-XXXXXX";
+    int fd = mkstemp(path);
+
+    EXPECT_TRUE("a file", fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct wp_profile p = {.a_us = -1};
+        struct wp_err err = WP_ERR_INIT;
+        int rc;
+
+        put(path, files[i].text);
+        rc = wp_profile_find(path, &p, &err);
+        if (files[i].a_us > 0) {
+            EXPECT_INT(files[i].label, 0, rc);
+            EXPECT_NEAR(files[i].label, files[i].a_us, p.a_us, 0);
+            EXPECT_NEAR(files[i].label, files[i].e_us, p.e_us, 0);
+            EXPECT_UINT(files[i].label, files[i].gpu_tokens, p.gpu_tokens);
+            EXPECT_TEXT(files[i].label, strstr(files[i].text, "mine") ? "mine" : path + 5,
+                        wp_str_of(p.name));
+        } else {
+            EXPECT_INT(files[i].label, WP_EINVAL, rc);
+            EXPECT_NEAR("untouched", -1, p.a_us, 0);
+            EXPECT_TRUE("says where", strstr(err.text, path) != NULL);
+            EXPECT_TRUE(err.text, !files[i].error || strstr(err.text, files[i].error));
+        }
+    }
+    for (long nth = 0; nth < 10000; nth++) {
+        struct wp_profile p;
+        struct wp_err err = WP_ERR_INIT;
+        int rc;
+
+        put(path, files[0].text);
+        wp_mem_fail_after(nth);
+        rc = wp_profile_find(path, &p, &err);
+        if (!wp_mem_failed())
+            break;
+        EXPECT_INT("out of memory", WP_ENOMEM, rc);
+        EXPECT_INT("nothing leaks", 0, wp_mem_live());
+    }
+    wp_mem_fail_after(-1);
+    unlink(path);
+    EXPECT_INT("gone", WP_EINVAL,
+               wp_profile_find(path, &(struct wp_profile){0}, &(struct wp_err){0}));
+    EXPECT_INT("nothing leaks", 0, wp_mem_live());
+}
+
 static void an_unknown_name_is_told_what_is_known(void)
 {
     struct wp_profile p;
@@ -188,6 +269,7 @@ const struct wp_suite suite_profile = {
          a_step_and_its_slow_down_follow_their_formulas},
         {"a fetch is bytes over the tier's bandwidth", a_fetch_is_bytes_over_the_tier_s_bandwidth},
         {"absurd profiles cost something defined", absurd_profiles_cost_something_defined},
+        {"a file can say it", a_file_can_say_it},
         {"an unknown name is told what is known", an_unknown_name_is_told_what_is_known},
         {NULL, NULL},
     },
