@@ -999,6 +999,49 @@ static void a_port_is_taken_once(void)
     tear_down();
 }
 
+static void loops_may_share_a_port(void)
+{
+    struct wp_server_conf shared = conf();
+    struct wp_server *other = NULL;
+    struct wp_err err = WP_ERR_INIT;
+    char address[32];
+    int closed_before;
+
+    shared.address = WP_STR("[::1]:0");
+    shared.reuse_port = true;
+    set_up(&shared);
+    snprintf(address, sizeof address, "[::1]:%u", wp_server_port(rig.s));
+    shared.address = wp_str_of(address);
+    EXPECT_INT("second", 0, wp_server_create(&other, &rig.l, &shared, &err));
+    EXPECT_UINT("port", wp_server_port(rig.s), wp_server_port(other));
+    closed_before = rig.closed;
+    wp_server_destroy(other, on_server_closed, NULL);
+    UNTIL(rig.closed == closed_before + 1);
+    rig.closed = 0;
+    shared.address = WP_STR(":0");
+    EXPECT_INT("all addresses", 0, wp_server_create(&other, &rig.l, &shared, &err));
+    EXPECT_TRUE("a port", wp_server_port(other) != 0);
+    wp_server_destroy(other, NULL, NULL);
+    tear_down(); /* the loop was stopped already: closing ends all the same */
+}
+
+static void empty_lines_between_requests_begin_nothing(void)
+{
+    struct wp_server_conf quick = conf();
+    struct client *c;
+
+    quick.head_us = 10 * MS;
+    set_up(&quick);
+    c = ask(GET("/now") "\r\n");
+    UNTIL(heard(c, "now") == 1 && rig.overs == 1);
+    for (uint64_t since = wp_now_us(); wp_now_us() - since < 30 * MS;)
+        turn();
+    EXPECT_INT("no 408", 0, heard(c, "408"));
+    say(c, "\r\n" GET("/now"));
+    UNTIL(heard(c, "now") == 2);
+    tear_down();
+}
+
 static void interim_answers_go_before_the_answer(void)
 {
     const struct wp_field field[] = {{WP_STR("Link"), WP_STR("x")},
@@ -1111,6 +1154,8 @@ const struct wp_suite suite_server = {
         {"accepting rests while there are no descriptors",
          accepting_rests_while_there_are_no_descriptors},
         {"a port is taken once", a_port_is_taken_once},
+        {"loops may share a port", loops_may_share_a_port},
+        {"empty lines between requests begin nothing", empty_lines_between_requests_begin_nothing},
         {"interim answers go before the answer", interim_answers_go_before_the_answer},
         {"any allocation may fail", any_allocation_may_fail},
         {"nothing is allocated for what the kernel takes",
