@@ -587,6 +587,42 @@ static const char *refuse_text(int status, const char *why, struct wp_buf *out, 
     return "text/plain";
 }
 
+/* The files of tests/data/cases/raw: what they hide never becomes a request, and the next client is
+ * served. */
+static void the_cases_of_others_smuggle_nothing(void)
+{
+    static const char *const files[] = {
+        "B001", "B001b", "B003", "B005",      "B005b", "B007", "B009", "B010", "B010b", "B013",
+        "B015", "B015b", "B016", "B017",      "B020",  "B021", "B022", "B025", "B025b", "B028",
+        "B030", "B030b", "B059", "B099-head", "B118",  "B119", "B246", "plain"};
+    struct client *c;
+
+    set_up(NULL);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[64];
+        size_t n;
+        char *p;
+
+        snprintf(path, sizeof path, "cases/raw/%s.http", files[i]);
+        p = wp_test_data(path, &n);
+        if (!p)
+            continue;
+        c = dial();
+        say_n(c, p, n);
+        wp_free(p);
+        for (int k = 0; k < 10; k++)
+            turn();
+        EXPECT_TRUE(files[i], !c->reset);
+        hang_up(c);
+        c = ask(GET("/now"));
+        UNTIL(heard(c, "now"));
+        hang_up(c);
+    }
+    wp_buf_add(&rig.targets, "", 1);
+    EXPECT_TRUE("nothing hidden ran", !strstr(rig.targets.p, "smuggled"));
+    tear_down();
+}
+
 static void refusals_may_have_a_form_of_their_own(void)
 {
     struct wp_server_conf form = conf();
@@ -1131,6 +1167,7 @@ const struct wp_suite suite_server = {
          no_100_when_the_body_is_coming_or_not_wanted},
         {"a body past the limit is refused", a_body_past_the_limit_is_refused},
         {"what is not HTTP is answered and closed", what_is_not_http_is_answered_and_closed},
+        {"the cases of others smuggle nothing", the_cases_of_others_smuggle_nothing},
         {"refusals may have a form of their own", refusals_may_have_a_form_of_their_own},
         {"an early answer arrives while the body is still sent",
          an_early_answer_arrives_while_the_body_is_still_sent},
