@@ -17,6 +17,9 @@ static const struct route {
     {"/v1/chat/completions", "POST", FORWARD, WP_ROUTE_CHAT},
     {"/v1/completions", "POST", FORWARD, WP_ROUTE_COMPLETIONS},
     {"/v1/responses", "POST", FORWARD, WP_ROUTE_RESPONSES},
+    {"/v1/responses/*", "GET", FORWARD, WP_ROUTE_STORED},
+    {"/v1/responses/*", "DELETE", FORWARD, WP_ROUTE_STORED},
+    {"/v1/responses/*", "POST", FORWARD, WP_ROUTE_STORED}, /* .../cancel */
     {"/v1/messages", "POST", FORWARD, WP_ROUTE_MESSAGES},
     {"/v1/messages/count_tokens", "POST", FORWARD, WP_ROUTE_PLAIN},
     {"/generate", "POST", FORWARD, WP_ROUTE_GENERATE},
@@ -45,22 +48,22 @@ static bool matches(const struct route *r, struct wp_str path)
     return wp_str_is(path, r->path);
 }
 
-static const struct route *find(struct wp_str path)
+/* The route, or NULL with the methods that the path takes in allow ("" when there is no such path). */
+static const struct route *find(struct wp_str method, struct wp_str path, char allow[64])
 {
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
-        if (matches(&routes[i], path))
-            return &routes[i];
+    size_t n = 0;
+
+    allow[0] = 0;
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        const struct route *r = &routes[i];
+
+        if (!matches(r, path))
+            continue;
+        if (wp_str_is(method, r->method) || (wp_str_is(method, "HEAD") && r->local != FORWARD))
+            return r;
+        n += (size_t)snprintf(allow + n, 64 - n, "%s%s", n ? ", " : "", r->method);
+    }
     return NULL;
-}
-
-bool wp_api_route(struct wp_str path, enum wp_route_kind *kind)
-{
-    const struct route *r = find(path);
-
-    if (!r || r->local != FORWARD)
-        return false;
-    *kind = r->kind;
-    return true;
 }
 
 static int hex(char c)
@@ -123,18 +126,19 @@ void wp_api_on_request(struct wp_exchange *x, void *arg)
     struct wp_gate *g = arg;
     const struct wp_config *conf = wp_gate_conf(g);
     struct wp_str path = wp_target_path(x->head->target);
-    const struct route *r = find(path);
+    char allow[64];
+    const struct route *r = find(x->head->method, path, allow);
     size_t keys = 0;
 
     x->ops = &wp_answer_only; /* until a request takes over */
     while (conf->listen.api_keys[keys])
         keys++;
-    if (r && r->local != HEALTH && !wp_router_key_ok(x->head, (const char *const *)conf->listen.api_keys, keys)) {
+    if ((r ? r->local != HEALTH : allow[0] != 0) && !wp_router_key_ok(x->head, (const char *const *)conf->listen.api_keys, keys)) {
         wp_router_refuse(g, x, (struct wp_str){0}, 401, "unauthorized", NULL, 0, "A valid API key is needed.");
+    } else if (!r && allow[0]) {
+        wp_router_refuse(g, x, (struct wp_str){0}, 405, "method_not_allowed", allow, 0, "This route takes %s.", allow);
     } else if (!r) {
         wp_router_refuse(g, x, (struct wp_str){0}, 404, "not_found", NULL, 0, "There is no such route here.");
-    } else if (!wp_str_is(x->head->method, r->method) && !(wp_str_is(x->head->method, "HEAD") && r->local != FORWARD)) {
-        wp_router_refuse(g, x, (struct wp_str){0}, 405, "method_not_allowed", r->method, 0, "This route takes %s.", r->method);
     } else if (r->local == MODELS) {
         models(g, x, path);
     } else if (r->local == HEALTH) {

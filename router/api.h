@@ -9,7 +9,4 @@
 
 void wp_api_on_request(struct wp_exchange *x, void *gate);
 
-/* A path's kind for POST /explain, which takes any body that the API takes; false when no such route takes a body. */
-bool wp_api_route(struct wp_str path, enum wp_route_kind *kind);
-
 #endif

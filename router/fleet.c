@@ -19,6 +19,30 @@ static void unlock(struct wp_fleet *f)
     pthread_mutex_unlock(&f->lock);
 }
 
+/* For autoscalers: what a request for a model would wait on the best worker that can take it. */
+static void tell_waits(struct wp_fleet *f, uint64_t now)
+{
+    WP_LIST_EACH(&f->workers, at)
+    {
+        const struct wp_worker *first = WP_CONTAINER(at, struct wp_worker, link);
+
+        for (size_t i = 0; i < first->n_models; i++) {
+            struct wp_str name = wp_str_of(first->model[i].name);
+            double best = INFINITY;
+            const char *why;
+
+            WP_LIST_EACH(&f->workers, other)
+            {
+                struct wp_worker *w = WP_CONTAINER(other, struct wp_worker, link);
+
+                if (wp_worker_serves(w, name) && wp_worker_ready(w, now, &why))
+                    best = fmin(best, wp_load_wait_us(&w->load, &w->profile, now));
+            }
+            wp_gauge_set(WP_SERIES(f->predicted_wait, first->model[i].name), best / 1e6);
+        }
+    }
+}
+
 /* Before each scrape: gauges that are cheaper to read off than to keep. */
 static void on_scrape(void *arg)
 {
@@ -37,6 +61,7 @@ static void on_scrape(void *arg)
         wp_gauge_set(w->up_gauge, wp_worker_ready(w, now, &why) || w->up ? 1 : 0);
         wp_gauge_set(w->breaker_gauge, w->breaker);
     }
+    tell_waits(f, now);
     wp_index_stats(f->index, &s);
     wp_gauge_set(f->index_blocks, (double)s.blocks);
     wp_gauge_set(f->index_locations, (double)s.locations);
@@ -61,6 +86,9 @@ static int make_metrics(struct wp_fleet *f, struct wp_metrics *m)
     f->price_error = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_price_error_seconds",
                                           "Actual minus predicted time to first token.", "", error_s,
                                           sizeof error_s / sizeof error_s[0]));
+    f->predicted_wait = wp_family(m, WP_GAUGE, "warmpath_predicted_wait_seconds",
+                                  "Wait of a new request on the best worker of its model; infinite when none can take it.", "model",
+                                  NULL, 0);
     f->index_blocks = GAUGE0("warmpath_index_blocks", "Prefix blocks in the index.");
     f->index_locations = GAUGE0("warmpath_index_locations", "Places where blocks lie.");
     f->index_floating = GAUGE0("warmpath_index_floating", "Blocks whose place in a prompt is not known yet.");
@@ -82,7 +110,7 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
     wp_list_init(&f->workers);
     wp_list_init(&f->ratios);
     f->rng.state = conf->policy.conf.seed ? conf->policy.conf.seed : wp_rng_secret();
-    f->spaces.seed = f->sized.seed = wp_rng_secret();
+    f->spaces.seed = f->sized.seed = f->sticky.worker_of.seed = wp_rng_secret();
     rc = wp_records_init(&f->records, err);
     if (rc == 0)
         rc = wp_index_create(&f->index, &ic, err);
@@ -144,6 +172,7 @@ void wp_fleet_destroy(struct wp_fleet *f)
     wp_index_destroy(f->index);
     wp_records_fini(&f->records);
     wp_overlap_fini(&f->overlap);
+    wp_sticky_fini(&f->sticky);
     wp_map_fini(&f->spaces);
     wp_map_fini(&f->sized);
     wp_free(f->candidate);
@@ -273,6 +302,27 @@ struct wp_worker *wp_fleet_find(struct wp_fleet *f, struct wp_str id)
         wp_worker_ref(w);
     unlock(f);
     return w;
+}
+
+void wp_fleet_stick(struct wp_fleet *f, struct wp_str response_id, const struct wp_worker *w)
+{
+    lock(f);
+    wp_sticky_put(&f->sticky, response_id, w->key);
+    unlock(f);
+}
+
+struct wp_worker *wp_fleet_maker(struct wp_fleet *f, struct wp_str response_id)
+{
+    struct wp_worker *found = NULL;
+    uint64_t key;
+
+    lock(f);
+    if (wp_sticky_get(&f->sticky, response_id, &key))
+        WP_LIST_EACH(&f->workers, at)
+        if (WP_CONTAINER(at, struct wp_worker, link)->key == key)
+            found = wp_worker_ref(WP_CONTAINER(at, struct wp_worker, link));
+    unlock(f);
+    return found;
 }
 
 void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w), void *arg)

@@ -23,6 +23,9 @@ int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const 
 int wp_fleet_remove(struct wp_fleet *f, struct wp_str id);            /* WP_ENOENT.  Requests on it go on */
 int wp_fleet_drain(struct wp_fleet *f, struct wp_str id, bool drain); /* WP_ENOENT */
 struct wp_worker *wp_fleet_find(struct wp_fleet *f, struct wp_str id); /* a reference, or NULL */
+/* A worker made the stored response of that id; who made one: a reference, or NULL when it is unknown or gone. */
+void wp_fleet_stick(struct wp_fleet *f, struct wp_str response_id, const struct wp_worker *w);
+struct wp_worker *wp_fleet_maker(struct wp_fleet *f, struct wp_str response_id);
 /* Visits every worker under the lock; fn must not call back into the fleet. */
 void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w), void *arg);
 /* Another policy and other limits, from the next decision on.  Errors: those of wp_policy_create; then nothing changed. */
@@ -45,14 +48,14 @@ int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *ou
 void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str model, uint64_t bytes, uint64_t tokens);
 
 struct wp_want {
-    const struct wp_model_info *model;
-    struct wp_prompt *prompt; /* hashed for every block size of model */
+    const struct wp_model_info *model; /* NULL: whatever `only` serves */
+    struct wp_prompt *prompt;          /* hashed for every block size of model; NULL or none: placed by load */
     uint32_t tokens;          /* of the prompt */
     uint32_t max_tokens;
     uint64_t session_key;
     struct wp_worker *const *avoid; /* workers that failed this request already */
     size_t n_avoid;
-    struct wp_worker *only; /* this one and no other (the repeat of a reuse race), or NULL */
+    struct wp_worker *only; /* this one and no other (the repeat of a reuse race, a stored response), or NULL */
 };
 
 enum wp_place_result {

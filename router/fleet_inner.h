@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "index/history.h"
 #include "router/fleet.h"
+#include "router/sticky.h"
 
 #include <pthread.h>
 
@@ -26,6 +27,7 @@ struct wp_fleet {
     char policy_name[24];
     const struct wp_config *conf; /* the present one; the router keeps it alive until the next configure */
     struct wp_records records;
+    struct wp_sticky sticky;
     struct wp_rng rng;
     struct wp_list ratios;
     size_t n_ratios;
@@ -40,7 +42,7 @@ struct wp_fleet {
     struct wp_overlap overlap;
     /* Metrics. */
     struct wp_metrics *metrics;
-    struct wp_family *in_flight, *backlog, *up, *breaker;
+    struct wp_family *in_flight, *backlog, *up, *breaker, *predicted_wait;
     struct wp_series *price_error;
     struct wp_series *index_blocks, *index_locations, *index_floating, *index_doubtful, *index_bytes, *index_cap;
 };

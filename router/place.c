@@ -148,18 +148,18 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
     WP_LIST_EACH(&f->workers, at)
     {
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
-        const struct wp_engine_model *m = wp_worker_serves(w, want->model->name);
+        const struct wp_engine_model *m = want->model ? wp_worker_serves(w, want->model->name) : NULL;
         uint64_t in_us;
         const char *not_now;
 
-        if (!m || avoided(want, w))
+        if ((want->model && !m) || avoided(want, w))
             continue;
         if (!wp_worker_ready(w, now_us, &not_now)) {
             *why = not_now;
             in_us = ready_in(w, now_us, f->conf);
             if (in_us < *retry_after_us)
                 *retry_after_us = in_us;
-        } else if (m->max_len && want->prompt && want->prompt->kind == WP_PROMPT_TOKENS && want->tokens > m->max_len) {
+        } else if (m && m->max_len && want->prompt && want->prompt->kind == WP_PROMPT_TOKENS && want->tokens > m->max_len) {
             too_long++;
         } else if (f->conf->limits.per_worker && w->load.in_flight >= f->conf->limits.per_worker) {
             busy++;
@@ -229,7 +229,8 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, size_t n,
     r->at_us = now_us;
     r->wall_us = wp_wall_us();
     r->draw = draw;
-    snprintf(r->model, sizeof r->model, "%.*s", (int)want->model->name.n, want->model->name.p);
+    if (want->model)
+        snprintf(r->model, sizeof r->model, "%.*s", (int)want->model->name.n, want->model->name.p);
     snprintf(r->policy, sizeof r->policy, "%s", f->policy_name);
     snprintf(r->chosen, sizeof r->chosen, "%s", f->candidate[chosen]->conf.id);
     r->tokens = want->tokens;

@@ -11,7 +11,7 @@
     X(user) X(prompt_cache_key) X(cache_salt) X(kv_transfer_params) X(bootstrap_host) X(bootstrap_port)                \
     X(bootstrap_room) X(routed_dp_rank) X(data_parallel_rank) X(tools) X(tool_choice) X(response_format)               \
     X(chat_template) X(chat_template_kwargs) X(documents) X(reasoning_effort) X(system) X(instructions) X(text)        \
-    X(input_ids) X(request_id) X(rid)
+    X(input_ids) X(request_id) X(rid) X(previous_response_id)
 
 #define NAME(m) #m,
 static const char *const names[] = {MEMBERS(NAME)};
@@ -187,6 +187,7 @@ int wp_prompt_read(struct wp_prompt *p, enum wp_route_kind kind, const struct wp
         return conversation(p, responses, 3, arena);
     case WP_ROUTE_GENERATE:
         return completion(p, given(b->input_ids) ? b->input_ids : b->text, arena);
+    case WP_ROUTE_STORED:
     case WP_ROUTE_PLAIN:
     case WP_ROUTE_OPAQUE:
         return 0;

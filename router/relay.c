@@ -101,6 +101,15 @@ static void token_event(struct wp_request *r)
         wp_fleet_tokens(r->gate->router->fleet, r->place, TOKEN_BATCH);
 }
 
+static void learn_maker(struct wp_request *r, struct wp_json id)
+{
+    char text[256];
+    long n = r->kind == WP_ROUTE_RESPONSES && r->place->worker ? wp_json_text(id, text, sizeof text) : -1;
+
+    if (n > 0)
+        wp_fleet_stick(r->gate->router->fleet, (struct wp_str){text, (size_t)n}, r->place->worker);
+}
+
 static void on_event(void *arg, const struct wp_sse_event *ev)
 {
     static const char *const names[] = {"choices", "type", "usage", "error", "message", "response"};
@@ -122,6 +131,8 @@ static void on_event(void *arg, const struct wp_sse_event *ev)
     for (int i = 4; i < 6; i++) /* message_start and response.completed carry it one level down */
         if (m[i].kind == WP_JSON_OBJECT)
             take_usage(&r->usage, wp_json_get(m[i], "usage"));
+    if (m[5].kind == WP_JSON_OBJECT && r->events == 1)
+        learn_maker(r, wp_json_get(m[5], "id"));
     if (has_content(m[0], m[1]))
         token_event(r);
 }
@@ -154,12 +165,14 @@ static void conclude(struct wp_request *r, bool whole)
     if (!r->place->worker)
         return;
     if (whole && r->status < 300) {
-        static const char *const usage_name[] = {"usage"};
-        struct wp_json u;
+        static const char *const names[] = {"usage", "id"};
+        struct wp_json m[2];
         struct wp_err err;
 
-        if (r->kept.n && wp_json_members(wp_buf_str(&r->kept), usage_name, 1, &u, &err) == 0)
-            take_usage(&r->usage, u);
+        if (r->kept.n && wp_json_members(wp_buf_str(&r->kept), names, 2, m, &err) == 0) {
+            take_usage(&r->usage, m[0]);
+            learn_maker(r, m[1]);
+        }
         count_tokens(r);
     }
     wp_request_settle(r, o, r->rest_us);

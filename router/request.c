@@ -47,6 +47,7 @@ void wp_request_unless_used(struct wp_request *r)
         return;
     for (size_t i = 0; i < r->n_failed; i++)
         wp_worker_unref(r->failed[i]);
+    wp_worker_unref(r->pinned);
     atomic_fetch_sub(&router->body_bytes, r->body_counted);
     atomic_fetch_sub(&router->in_flight, 1);
     wp_relay_fini(r);
@@ -95,14 +96,14 @@ static void dispatch(struct wp_request *r);
 static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_result *result, const char **why, uint64_t *retry_us)
 {
     struct wp_want want = {
-        .model = &r->ask.model,
+        .model = r->kind == WP_ROUTE_STORED ? NULL : &r->ask.model,
         .prompt = &r->ask.prompt,
         .tokens = r->ask.tokens,
         .max_tokens = wp_body_max_tokens(&r->ask.json),
         .session_key = wp_session_key(r->x->head, &r->ask.json),
         .avoid = r->failed,
         .n_avoid = r->n_failed,
-        .only = r->race_repeat ? r->place->worker : NULL,
+        .only = r->race_repeat ? r->place->worker : r->pinned,
     };
 
     *result = wp_fleet_place(r->gate->router->fleet, &want, p, why, retry_us);
@@ -157,7 +158,7 @@ bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome 
 
     if (!r->x || r->head_sent || r->attempts >= WP_ATTEMPTS_MAX || (!r->race_repeat && r->attempts > conf->retry.attempts))
         return false;
-    if (!r->race_repeat && !avoid_worker(r, r->place->worker))
+    if (!r->race_repeat && (r->pinned || !avoid_worker(r, r->place->worker)))
         return false;
     if (!place(r, next, &no, &why, &retry_us))
         return false;
@@ -291,6 +292,35 @@ static int edit_body(struct wp_request *r)
     return rc;
 }
 
+/* The id in /v1/responses/ID or /v1/responses/ID/cancel. */
+static struct wp_str stored_id(struct wp_str target)
+{
+    struct wp_str rest = wp_target_path(target), id = {0};
+
+    rest.p += sizeof "/v1/responses/" - 1;
+    rest.n -= sizeof "/v1/responses/" - 1;
+    wp_str_split(&rest, '/', &id);
+    return id;
+}
+
+static bool find_maker(struct wp_request *r)
+{
+    r->pinned = wp_fleet_maker(r->gate->router->fleet, stored_id(r->x->head->target));
+    if (!r->pinned)
+        answer_error(r, 404, "not_found", NULL, 0, true, "No worker here is known to hold that response.");
+    return r->pinned != NULL;
+}
+
+/* Who goes on from a stored response goes to its worker; an id that we do not know is for an engine to judge. */
+static void pin_previous(struct wp_request *r)
+{
+    char id[256];
+    long n = wp_json_text(r->ask.json.previous_response_id, id, sizeof id);
+
+    if (n > 0)
+        r->pinned = wp_fleet_maker(r->gate->router->fleet, (struct wp_str){id, (size_t)n});
+}
+
 static bool is_multipart(const struct wp_request *r)
 {
     struct wp_str type = wp_head_get(r->x->head, "content-type");
@@ -309,11 +339,15 @@ static bool understand(struct wp_request *r)
     bool opaque = r->kind == WP_ROUTE_OPAQUE && is_multipart(r); /* the model in the form is the engine's to check */
     struct wp_refusal no;
 
+    if (r->kind == WP_ROUTE_STORED)
+        return find_maker(r);
     if (wp_ask_read(&r->ask, r->gate->router->fleet, r->settings->conf, r->kind, opaque, (struct wp_str){r->body->p, r->body->n},
                     &r->arena, &no) < 0) {
         refuse(r, &no);
         return false;
     }
+    if (r->kind == WP_ROUTE_RESPONSES)
+        pin_previous(r);
     if (!opaque && edit_body(r) < 0) {
         out_of_memory(r);
         return false;

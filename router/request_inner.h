@@ -26,6 +26,7 @@ struct wp_request {
     struct wp_blob *unedited; /* as it came, when edits were made: what was read points into it */
     uint64_t body_counted;    /* of router->body_bytes */
     struct wp_asked ask;
+    struct wp_worker *pinned; /* a reference: nobody else has the stored response that this is about */
     char id[129];             /* the client's request id, or ours */
     uint64_t read_us, placed_us;
 

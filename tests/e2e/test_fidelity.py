@@ -175,3 +175,36 @@ def test_slow_readers_bound_the_router():
         assert wrote[0] < 30_000_000, wrote
         rss = int(open(f"/proc/{r.p.pid}/status").read().split("VmRSS:")[1].split()[0])
         assert rss < 400_000, rss
+
+
+def test_stored_responses_go_to_their_maker():
+    """GET, DELETE and previous_response_id go to the worker that made the response, plain or streamed"""
+    def answer(name):
+        def on(q):
+            if q.method == "POST" and q.body and q.json().get("stream"):
+                q.sse_head()
+                q.chunk(b'event: response.created\ndata: {"type":"response.created","response":{"id":"resp_s%s","usage":null}}\n\n' % name)
+                q.end()
+            else:
+                q.answer(200, {"id": "resp_" + name.decode(), "object": "response", "maker": name.decode()})
+        return on
+
+    engines = [FakeEngine(answer(b"a")), FakeEngine(answer(b"b"))]
+    r = Router(engines, "--policy", "round_robin")
+    made = {}
+    for i in range(4):
+        status, _, body = http(r.port, "POST", "/v1/responses", {"model": MODEL, "input": f"x{i}", "stream": i > 1})
+        assert status == 200, body
+    for rid, e in (("resp_a", 0), ("resp_b", 1), ("resp_sa", 0), ("resp_sb", 1)):
+        for method, path in (("GET", rid), ("POST", rid + "/cancel"), ("DELETE", rid)):
+            before = len(engines[e].requests)
+            status, _, body = http(r.port, method, "/v1/responses/" + path, b"" if method == "POST" else None)
+            assert status == 200 and len(engines[e].requests) == before + 1, (method, path, body)
+        before = len(engines[e].requests)
+        assert http(r.port, "POST", "/v1/responses", {"model": MODEL, "input": "y", "previous_response_id": rid})[0] == 200
+        assert len(engines[e].requests) == before + 1
+    status, _, body = http(r.port, "GET", "/v1/responses/resp_unknown")
+    assert status == 404 and json.loads(body)["error"]["code"] == "not_found"
+    status, h, _ = http(r.port, "PUT", "/v1/responses/resp_a", b"{}")
+    assert status == 405 and h["allow"] == "GET, DELETE, POST"
+    r.at_rest()
