@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base/rng.h - random numbers from a seed: the same seed gives the same numbers on every machine
- * (wp_rng_exp and wp_rng_normal: as far as its C library computes logarithms alike).
+ * base/rng.h - random numbers from a seed: the same seed gives the same numbers on every machine.
  * Source: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).  Not for secrets: those come from wp_rng_secret().
  */
 #ifndef WP_BASE_RNG_H

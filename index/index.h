@@ -9,7 +9,14 @@
  * KV events name blocks by *engine hashes*, opaque and per publisher; stores bring the tokens' local hashes as well.
  * Copies are counted per (holder, group, engine hash, tier): a store adds one, a removal takes one off, never below 0;
  * held while above 0.  Only the first and the last copy change what overlap() sees.
- * A store whose parent is unknown floats: it is kept, bounded, and joins the tree when graft() learns its place.
+ * A store whose parent is unknown floats: it is kept, bounded, and joins the tree when graft() learns its place, or when
+ * the holder stores that parent.
+ *
+ * What the words above leave open, decided: an engine hash names one block of its holder, space and group.  Stored again
+ * at another place, the last word wins: the hash leaves its old place, copies and all, and has one copy at the new one;
+ * what hung below the old place stays there.  A store that would hang a block below itself is refused.  Any main group
+ * that holds a block will do.  Doubt is a location's: a store sets right the tier that it names; a block counts as
+ * doubtful when the tier it is counted in is.
  *
  * Exact: equal to the oracle of tests/lib/oracle.h after any sequence of calls.  It may under-claim for a moment, never over-claim.
  * Threads: one at a time calls what changes it; any number may call overlap() meanwhile, and never wait.  (This first implementation guards
@@ -30,8 +37,8 @@ enum wp_holder_kind { WP_HOLDER_RANK, WP_HOLDER_NODE, WP_HOLDER_POOL };
 enum wp_space_kind { WP_SPACE_TOKENS, WP_SPACE_BYTES, WP_SPACE_BIGRAM };
 
 struct wp_index_conf {
-    uint64_t cap_bytes;      /* entries are evicted tail first, fairly between holders, above this; 0: no cap */
-    uint32_t floating_max;   /* floating blocks kept per holder; 0: 65536 */
+    uint64_t cap_bytes;      /* never more memory than this: tails of the holder with the most make room; 0: no cap */
+    uint32_t floating_max;   /* floating blocks kept per holder, the oldest tails make room; 0: 65536 */
     uint64_t secret;         /* mixed into bucket choice */
 };
 
@@ -44,7 +51,7 @@ int wp_index_space(struct wp_index *ix, struct wp_str model, uint32_t block_size
 
 /*
  * A new holder.  Numbers are small and are given again after a drop, with a new incarnation: what the old one held is never the new one's.
- * node: the holder of its node, or WP_NO_HOLDER.  Errors: WP_ENOMEM.
+ * node: of a rank, the holder of its node, or WP_NO_HOLDER.  Errors: WP_ENOMEM, WP_EINVAL (node is no node).
  */
 int wp_index_holder(struct wp_index *ix, enum wp_holder_kind kind, uint32_t node, uint32_t *holder, struct wp_err *err);
 void wp_index_drop(struct wp_index *ix, uint32_t holder);  /* gone at once; its number is free */
@@ -68,20 +75,23 @@ struct wp_kv_event {
 };
 
 struct wp_kv_result {
-    size_t applied;  /* memberships that changed or were counted */
+    size_t applied;  /* memberships that changed or were counted; of a clear: blocks that were held */
     size_t unknown;  /* removals and tier-only stores of hashes that are not known */
-    size_t floating; /* blocks that now float */
+    size_t floating; /* of the applied: blocks that float */
     size_t ignored;  /* not of a main group */
-    size_t refused;  /* over a cap, or out of memory */
+    size_t refused;  /* over a cap, out of memory, below itself, no such holder, space or tier, 65,535 copies already */
 };
 
-/* Applies one event, whole.  Never fails beyond what the result counts. */
+/* Applies one event, whole.  Never fails beyond what the result (NULL: not wanted) counts. */
 void wp_index_apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res);
 
 /*
  * The router dispatched the prompt local[n] to holder: floating chains of that holder whose local hashes line up with
  * blocks k.. of the prompt are hung there, and the prompt's blocks before them count as held too (same tier, doubtful).  Returns
  * how many blocks stopped floating.
+ * A chain goes where most of its held blocks lie on the prompt; two such places, or none, and it floats on.  What was not
+ * stored but counts as held ends with a store of it, a removal by the hash that the chain hung from, or with the last
+ * block that the holder has below it: engines evict tails first.
  */
 size_t wp_index_graft(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[], size_t n);
 
@@ -113,9 +123,15 @@ size_t wp_index_overlap(const struct wp_index *ix, uint32_t space, const uint64_
                         struct wp_overlap *o);
 
 struct wp_index_stats {
-    uint64_t blocks, locations, floating, doubtful, bytes, cap_bytes, evicted;
+    uint64_t blocks;    /* that somebody holds; like the next two, without what floats */
+    uint64_t locations; /* (block, holder, tier) */
+    uint64_t doubtful;  /* of the locations */
+    uint64_t floating;  /* blocks, of each holder */
+    uint64_t bytes;     /* taken from the allocator */
+    uint64_t cap_bytes, evicted;
 };
 void wp_index_stats(const struct wp_index *ix, struct wp_index_stats *s);
+/* The holder's locations by tier, and how many of them are in doubt. */
 void wp_index_holder_stats(const struct wp_index *ix, uint32_t holder, uint64_t tier_blocks[WP_TIER_MAX], uint64_t *doubtful);
 
 /* For tests: walks everything and says what does not agree.  True when all does. */

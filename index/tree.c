@@ -167,7 +167,7 @@ void wp_tree_leaf(struct wp_index *ix, uint32_t loc)
         leaf_on(ix, loc, false);
 }
 
-static void touch(struct wp_index *ix, uint32_t loc)
+void wp_tree_touch(struct wp_index *ix, uint32_t loc)
 {
     const struct wp_loc *l = wp_loc_at(ix, loc);
 
@@ -193,12 +193,6 @@ static int reserve(struct wp_index *ix, uint32_t nodes, uint32_t locs, uint32_t 
     return rc == 0 ? wp_table_reserve(&ix->named, names, &ix->budget) : rc;
 }
 
-/* What floats goes first: it answers nobody yet. */
-static uint32_t oldest_leaf(const struct wp_holder *h)
-{
-    return h->oldest[1] ? h->oldest[1] : h->oldest[0];
-}
-
 static bool evict_some(struct wp_index *ix)
 {
     struct wp_holder *fattest = NULL;
@@ -206,13 +200,13 @@ static bool evict_some(struct wp_index *ix)
     for (uint32_t i = 0; i < ix->n_holders; i++) {
         struct wp_holder *h = &ix->holders[i];
 
-        if (oldest_leaf(h) && (!fattest || h->blocks > fattest->blocks))
+        if (wp_holder_oldest(h) && (!fattest || h->blocks > fattest->blocks))
             fattest = h;
     }
     if (!fattest)
         return false;
-    for (int i = 0; i < EVICT_AT_ONCE && oldest_leaf(fattest); i++)
-        wp_tree_evict(ix, oldest_leaf(fattest));
+    for (int i = 0; i < EVICT_AT_ONCE && wp_holder_oldest(fattest); i++)
+        wp_tree_evict(ix, wp_holder_oldest(fattest));
     return true;
 }
 
@@ -345,22 +339,6 @@ uint32_t wp_tree_make_awaited(struct wp_index *ix, uint32_t holder, uint32_t spa
     return loc;
 }
 
-void wp_tree_pin(struct wp_index *ix, uint32_t loc)
-{
-    if (!loc)
-        return;
-    wp_loc_at(ix, loc)->children++;
-    wp_tree_unleaf(ix, loc);
-}
-
-void wp_tree_unpin(struct wp_index *ix, uint32_t loc)
-{
-    if (!loc)
-        return;
-    wp_loc_at(ix, loc)->children--;
-    wp_tree_settle(ix, loc);
-}
-
 static void unlink_name(struct wp_index *ix, uint32_t name)
 {
     uint32_t *at = &wp_loc_at(ix, wp_name_at(ix, name)->loc)->names;
@@ -370,22 +348,13 @@ static void unlink_name(struct wp_index *ix, uint32_t name)
     *at = wp_name_at(ix, name)->next;
 }
 
-static void drop_name(struct wp_index *ix, uint32_t name)
+void wp_tree_drop_name(struct wp_index *ix, uint32_t name)
 {
     const struct wp_name *n = wp_name_at(ix, name);
 
     unlink_name(ix, name);
     wp_table_del(&ix->named, name_hash(ix, n->holder, n->space, n->group, n->engine), name);
     wp_pool_give(&ix->names, name);
-}
-
-void wp_tree_drop_idle(struct wp_index *ix, uint32_t loc)
-{
-    for (uint32_t n = wp_loc_at(ix, loc)->names, next; n; n = next) {
-        next = wp_name_at(ix, n)->next;
-        if (wp_name_idle(wp_name_at(ix, n)))
-            drop_name(ix, n);
-    }
 }
 
 void wp_tree_bind(struct wp_index *ix, uint32_t name, uint32_t loc)
@@ -396,147 +365,4 @@ void wp_tree_bind(struct wp_index *ix, uint32_t name, uint32_t loc)
     n->loc = loc;
     n->next = wp_loc_at(ix, loc)->names;
     wp_loc_at(ix, loc)->names = name;
-}
-
-void wp_tree_guess(struct wp_index *ix, uint32_t loc, uint8_t tier)
-{
-    struct wp_loc *l = wp_loc_at(ix, loc);
-
-    if (l->held || (l->guess && l->guess <= tier + 1))
-        return;
-    wp_tree_count(ix, l, -1);
-    l->guess = (uint8_t)(tier + 1);
-    wp_tree_count(ix, l, 1);
-}
-
-void wp_tree_unguess(struct wp_index *ix, uint32_t loc)
-{
-    struct wp_loc *l = wp_loc_at(ix, loc);
-
-    if (!l->guess)
-        return;
-    wp_tree_count(ix, l, -1);
-    l->guess = 0;
-    wp_tree_count(ix, l, 1);
-    wp_tree_drop_idle(ix, loc);
-}
-
-bool wp_tree_give(struct wp_index *ix, uint32_t name, uint8_t tier)
-{
-    struct wp_name *n = wp_name_at(ix, name);
-    struct wp_loc *l = wp_loc_at(ix, n->loc);
-
-    if (n->copies[tier] == WP_COPIES_MAX)
-        return false;
-    n->copies[tier]++; /* first, so that it is not idle when the guess goes */
-    wp_tree_unguess(ix, n->loc);
-    wp_tree_count(ix, l, -1);
-    l->sure = wp_loc_sure(ix, l);
-    l->epoch = ix->holders[l->holder].epoch;
-    l->held |= (uint8_t)(1u << tier);
-    l->sure |= (uint8_t)(1u << tier);
-    wp_tree_count(ix, l, 1);
-    touch(ix, n->loc);
-    return true;
-}
-
-/* The last copy that some name had in the tier is gone: so is the tier, unless another name has
- * one. */
-static void lose(struct wp_index *ix, uint32_t loc, int tier)
-{
-    struct wp_loc *l = wp_loc_at(ix, loc);
-
-    for (uint32_t n = l->names; n; n = wp_name_at(ix, n)->next)
-        if (wp_name_at(ix, n)->copies[tier])
-            return;
-    wp_tree_count(ix, l, -1);
-    l->held &= (uint8_t) ~(1u << tier);
-    l->sure &= (uint8_t) ~(1u << tier);
-    wp_tree_count(ix, l, 1);
-}
-
-void wp_tree_take(struct wp_index *ix, uint32_t name, uint8_t tier)
-{
-    struct wp_name *n = wp_name_at(ix, name);
-    uint32_t loc = n->loc;
-
-    if (--n->copies[tier])
-        return;
-    lose(ix, loc, tier);
-    if (wp_name_idle(n))
-        drop_name(ix, name);
-    wp_tree_settle(ix, loc);
-}
-
-void wp_tree_forget(struct wp_index *ix, uint32_t name)
-{
-    struct wp_name *n = wp_name_at(ix, name);
-    uint32_t loc = n->loc;
-
-    for (int t = 0; t < WP_TIER_MAX; t++)
-        if (n->copies[t]) {
-            n->copies[t] = 0;
-            lose(ix, loc, t);
-        }
-    drop_name(ix, name);
-    wp_tree_settle(ix, loc);
-}
-
-/* Returns the holder's loc before it. */
-static uint32_t drop_loc(struct wp_index *ix, uint32_t loc)
-{
-    const struct wp_loc *l = wp_loc_at(ix, loc);
-    uint32_t node = l->node, up = wp_tree_loc(ix, wp_node_at(ix, node)->parent, l->holder);
-
-    wp_tree_drop_idle(ix, loc);
-    wp_tree_unleaf(ix, loc);
-    wp_tree_unlink_loc(ix, loc);
-    if (!wp_node_at(ix, node)->locs) {
-        wp_tree_unlink_node(ix, node, l->holder);
-        wp_pool_give(&ix->nodes, node);
-    }
-    wp_pool_give(&ix->locs, loc);
-    return up;
-}
-
-void wp_tree_settle(struct wp_index *ix, uint32_t loc)
-{
-    while (loc) {
-        struct wp_loc *l = wp_loc_at(ix, loc);
-
-        if (!l->children)
-            wp_tree_unguess(ix, loc);
-        if (l->children || l->held) {
-            wp_tree_leaf(ix, loc);
-            return;
-        }
-        loc = drop_loc(ix, loc);
-        if (loc)
-            wp_loc_at(ix, loc)->children--;
-    }
-}
-
-static void drop_leaf(struct wp_index *ix, uint32_t leaf)
-{
-    struct wp_loc *l = wp_loc_at(ix, leaf);
-
-    wp_tree_count(ix, l, -1);
-    l->held = l->sure = 0;
-    while (l->names)
-        drop_name(ix, l->names);
-    wp_tree_settle(ix, leaf);
-}
-
-void wp_tree_evict(struct wp_index *ix, uint32_t leaf)
-{
-    ix->evicted++;
-    drop_leaf(ix, leaf);
-}
-
-void wp_tree_clear(struct wp_index *ix, uint32_t holder)
-{
-    struct wp_holder *h = &ix->holders[holder];
-
-    while (oldest_leaf(h))
-        drop_leaf(ix, oldest_leaf(h));
 }

@@ -110,11 +110,17 @@ static inline struct wp_name *wp_name_at(const struct wp_index *ix, uint32_t i)
 /* The tiers that count, and those of them that are not in doubt. */
 static inline uint8_t wp_loc_tiers(const struct wp_loc *l)
 {
-    return l->guess ? (uint8_t)(1u << (l->guess - 1)) : l->held;
+    return (uint8_t)(l->guess ? 1u << (l->guess - 1) : l->held);
 }
 static inline uint8_t wp_loc_sure(const struct wp_index *ix, const struct wp_loc *l)
 {
-    return l->epoch == ix->holders[l->holder].epoch ? l->sure : 0;
+    return (uint8_t)(l->epoch == ix->holders[l->holder].epoch ? l->sure : 0);
+}
+
+/* The leaf that goes first; what floats before the rest: it answers nobody yet. */
+static inline uint32_t wp_holder_oldest(const struct wp_holder *h)
+{
+    return h->oldest[1] ? h->oldest[1] : h->oldest[0];
 }
 
 bool wp_name_idle(const struct wp_name *n); /* no copies */
@@ -164,15 +170,17 @@ void wp_tree_clear(struct wp_index *ix, uint32_t holder);
  * node is gone. */
 void wp_tree_hang(struct wp_index *ix, uint32_t awaited, uint32_t to, uint32_t holder);
 
-/* What hang() is made of. */
+/* What these are made of. */
 void wp_tree_count(struct wp_index *ix, const struct wp_loc *l, int by);
 void wp_tree_leaf(struct wp_index *ix,
                   uint32_t loc); /* puts it into or out of its list of leaves */
+void wp_tree_touch(struct wp_index *ix, uint32_t loc); /* the youngest leaf, if it is one */
 void wp_tree_unleaf(struct wp_index *ix, uint32_t loc);
 void wp_tree_unlink_loc(struct wp_index *ix, uint32_t loc);
 void wp_tree_link_loc(struct wp_index *ix, uint32_t loc, uint32_t node);
 void wp_tree_unlink_node(struct wp_index *ix, uint32_t node, uint32_t holder);
 void wp_tree_link_node(struct wp_index *ix, uint32_t node, uint32_t parent, uint32_t holder);
+void wp_tree_drop_name(struct wp_index *ix, uint32_t name);
 void wp_tree_drop_idle(struct wp_index *ix, uint32_t loc);
 
 #endif

@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/oracle.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * A fact: holder says that its block `engine` (of a space and a group) is at a place, with so many
+ * copies in each tier. A belief: holder is taken to have the block at a place, without a copy that
+ * we were told of (what graft() concludes). A mark: the holder's block at a place is sure in a
+ * tier; what is not marked is in doubt.
+ */
+struct place {
+    uint32_t space;
+    bool floats; /* below the block `unknown` of `group`, nobody knows where */
+    uint16_t group;
+    uint64_t unknown;
+    size_t n;
+    uint64_t path[WP_ORACLE_DEPTH];
+};
+struct fact {
+    uint32_t holder;
+    uint16_t group;
+    uint64_t engine;
+    unsigned copies[WP_TIER_MAX];
+    struct place at;
+};
+struct belief {
+    uint32_t holder;
+    uint8_t tier;
+    struct place at;
+};
+struct mark {
+    uint32_t holder;
+    uint8_t tier;
+    struct place at;
+};
+
+#define LIST(type)     \
+    struct {           \
+        type *p;       \
+        size_t n, cap; \
+    }
+
+struct wp_oracle {
+    bool live[WP_ORACLE_HOLDERS];
+    uint32_t node[WP_ORACLE_HOLDERS];
+    LIST(struct fact) facts;
+    LIST(struct belief) beliefs;
+    LIST(struct mark) marks;
+};
+
+#define GROW(list)                                                       \
+    do {                                                                 \
+        if ((list).n == (list).cap) {                                    \
+            (list).cap = (list).cap ? (list).cap * 2 : 64;               \
+            (list).p = realloc((list).p, (list).cap * sizeof *(list).p); \
+            if (!(list).p)                                               \
+                abort();                                                 \
+        }                                                                \
+    } while (0)
+#define CUT(list, i) ((list).p[i] = (list).p[--(list).n])
+
+struct wp_oracle *wp_oracle_create(void)
+{
+    struct wp_oracle *o = calloc(1, sizeof *o);
+
+    if (!o)
+        abort();
+    return o;
+}
+
+void wp_oracle_destroy(struct wp_oracle *o)
+{
+    if (!o)
+        return;
+    free(o->facts.p);
+    free(o->beliefs.p);
+    free(o->marks.p);
+    free(o);
+}
+
+size_t wp_oracle_facts(const struct wp_oracle *o)
+{
+    return o->facts.n + o->beliefs.n;
+}
+
+static bool same_start(const struct place *a, const struct place *b)
+{
+    return a->space == b->space && a->floats == b->floats &&
+           (!a->floats || (a->group == b->group && a->unknown == b->unknown));
+}
+
+static bool same_place(const struct place *a, const struct place *b)
+{
+    return a->n == b->n && same_start(a, b) &&
+           memcmp(a->path, b->path, a->n * sizeof a->path[0]) == 0;
+}
+
+static bool is_below(const struct place *a,
+                     const struct place *b) /* b is on the way to a, and is not a */
+{
+    return a->n > b->n && same_start(a, b) &&
+           memcmp(a->path, b->path, b->n * sizeof b->path[0]) == 0;
+}
+
+static void extend(struct place *p, uint64_t local)
+{
+    if (p->n == WP_ORACLE_DEPTH)
+        abort(); /* the driver keeps chains short */
+    p->path[p->n++] = local;
+}
+
+static bool has_copies(const struct fact *f)
+{
+    for (int t = 0; t < WP_TIER_MAX; t++)
+        if (f->copies[t])
+            return true;
+    return false;
+}
+
+static struct fact *find_fact(const struct wp_oracle *o, uint32_t holder, uint32_t space,
+                              uint16_t group, uint64_t engine)
+{
+    for (size_t i = 0; i < o->facts.n; i++) {
+        struct fact *f = &o->facts.p[i];
+
+        if (f->engine == engine && f->holder == holder && f->group == group && f->at.space == space)
+            return f;
+    }
+    return NULL;
+}
+
+static bool holds(const struct wp_oracle *o, uint32_t holder, const struct place *at,
+                  int tier) /* tier -1: any */
+{
+    for (size_t i = 0; i < o->facts.n; i++) {
+        const struct fact *f = &o->facts.p[i];
+
+        if (f->holder == holder && same_place(&f->at, at) &&
+            (tier < 0 ? has_copies(f) : f->copies[tier] > 0))
+            return true;
+    }
+    return false;
+}
+
+static bool is_marked(const struct wp_oracle *o, uint32_t holder, const struct place *at, int tier)
+{
+    for (size_t i = 0; i < o->marks.n; i++)
+        if (o->marks.p[i].holder == holder && o->marks.p[i].tier == tier &&
+            same_place(&o->marks.p[i].at, at))
+            return true;
+    return false;
+}
+
+static void mark(struct wp_oracle *o, uint32_t holder, const struct place *at, uint8_t tier)
+{
+    if (is_marked(o, holder, at, tier))
+        return;
+    GROW(o->marks);
+    o->marks.p[o->marks.n++] = (struct mark){holder, tier, *at};
+}
+
+/* Someone that has a real copy below speaks for the belief. */
+static bool is_supported(const struct wp_oracle *o, const struct belief *b)
+{
+    for (size_t i = 0; i < o->facts.n; i++)
+        if (o->facts.p[i].holder == b->holder && has_copies(&o->facts.p[i]) &&
+            is_below(&o->facts.p[i].at, &b->at))
+            return true;
+    return false;
+}
+
+static struct belief *belief_at(const struct wp_oracle *o, uint32_t holder, const struct place *at)
+{
+    for (size_t i = 0; i < o->beliefs.n; i++)
+        if (o->beliefs.p[i].holder == holder && same_place(&o->beliefs.p[i].at, at))
+            return &o->beliefs.p[i];
+    return NULL;
+}
+
+/*
+ * After any change; lost: a copy or a belief went.  Beliefs end with a real copy at their place or
+ * with the last one below; names without copies live only where a belief is; marks only where
+ * something is held.  What goes may be what another one rested on, but only upwards of what is
+ * real, so one pass in this order suffices.
+ */
+static void tidy(struct wp_oracle *o, uint32_t holder, bool lost)
+{
+    for (size_t i = o->beliefs.n; i-- > 0;) {
+        const struct belief *b = &o->beliefs.p[i];
+
+        if (b->holder == holder && (holds(o, holder, &b->at, -1) || !is_supported(o, b))) {
+            CUT(o->beliefs, i);
+            lost = true;
+        }
+    }
+    if (!lost)
+        return;
+    for (size_t i = o->facts.n; i-- > 0;)
+        if (o->facts.p[i].holder == holder && !has_copies(&o->facts.p[i]) &&
+            !belief_at(o, holder, &o->facts.p[i].at))
+            CUT(o->facts, i);
+    for (size_t i = o->marks.n; i-- > 0;)
+        if (o->marks.p[i].holder == holder &&
+            !holds(o, holder, &o->marks.p[i].at, o->marks.p[i].tier))
+            CUT(o->marks, i);
+}
+
+void wp_oracle_holder(struct wp_oracle *o, uint32_t holder, uint32_t node)
+{
+    assert(holder < WP_ORACLE_HOLDERS && !o->live[holder]);
+    o->live[holder] = true;
+    o->node[holder] = node;
+}
+
+void wp_oracle_clear(struct wp_oracle *o, uint32_t holder)
+{
+    for (size_t i = o->facts.n; i-- > 0;)
+        if (o->facts.p[i].holder == holder)
+            CUT(o->facts, i);
+    for (size_t i = o->beliefs.n; i-- > 0;)
+        if (o->beliefs.p[i].holder == holder)
+            CUT(o->beliefs, i);
+    wp_oracle_doubt(o, holder);
+}
+
+void wp_oracle_drop(struct wp_oracle *o, uint32_t holder)
+{
+    wp_oracle_clear(o, holder);
+    o->live[holder] = false;
+    for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++)
+        if (o->node[h] == holder)
+            o->node[h] = WP_NO_HOLDER;
+}
+
+void wp_oracle_doubt(struct wp_oracle *o, uint32_t holder)
+{
+    for (size_t i = o->marks.n; i-- > 0;)
+        if (o->marks.p[i].holder == holder)
+            CUT(o->marks, i);
+}
+
+/* What floats below (holder, group, unknown) is below `place` from now on; doubt ends where either
+ * was sure. */
+static void move(struct wp_oracle *o, uint32_t holder, const struct place *from,
+                 const struct place *to)
+{
+    for (size_t i = 0; i < o->facts.n; i++) {
+        struct fact *f = &o->facts.p[i];
+        struct place moved = *to;
+
+        if (f->holder != holder || !same_start(&f->at, from))
+            continue;
+        for (size_t k = 0; k < f->at.n; k++)
+            extend(&moved, f->at.path[k]);
+        f->at = moved;
+    }
+    for (size_t i = o->marks.n; i-- > 0;) {
+        struct mark m = o->marks.p[i];
+        struct place moved = *to;
+
+        if (m.holder != holder || !same_start(&m.at, from))
+            continue;
+        CUT(o->marks, i);
+        for (size_t k = 0; k < m.at.n; k++)
+            extend(&moved, m.at.path[k]);
+        if (!is_marked(o, holder, &moved, m.tier)) {
+            GROW(o->marks);
+            o->marks.p[o->marks.n++] = (struct mark){holder, m.tier, moved};
+            i = o->marks.n; /* from the end again: the list was reordered */
+        }
+    }
+}
+
+static struct place start_of(const struct wp_kv_event *ev)
+{
+    return (struct place){
+        .space = ev->space, .floats = true, .group = ev->group, .unknown = ev->parent};
+}
+
+static bool anything_below(const struct wp_oracle *o, uint32_t holder, const struct place *start)
+{
+    for (size_t i = 0; i < o->facts.n; i++)
+        if (o->facts.p[i].holder == holder && same_start(&o->facts.p[i].at, start))
+            return true;
+    return false;
+}
+
+/* One block of a store, right below *at, which moves on to it.  False: refused. */
+static bool store_one(struct wp_oracle *o, const struct wp_kv_event *ev, struct place *at, size_t i)
+{
+    struct place own = {
+        .space = ev->space, .floats = true, .group = ev->group, .unknown = ev->engine[i]};
+    struct fact *f = find_fact(o, ev->holder, ev->space, ev->group, ev->engine[i]);
+    struct place next = *at;
+    bool moves;
+
+    extend(&next, ev->local[i]);
+    if (!f && same_start(&next, &own))
+        return false; /* below itself */
+    moves = f && !same_place(&f->at, &next);
+    if (moves) {
+        memset(f->copies, 0, sizeof f->copies);
+        f->at = next;
+    }
+    if (!f) {
+        GROW(o->facts);
+        f = &o->facts.p[o->facts.n++];
+        *f = (struct fact){
+            .holder = ev->holder, .group = ev->group, .engine = ev->engine[i], .at = next};
+    }
+    f->copies[ev->tier]++;
+    mark(o, ev->holder, &next, ev->tier);
+    if (anything_below(o, ev->holder, &own))
+        move(o, ev->holder, &own, &next);
+    tidy(o, ev->holder, moves);
+    *at = next;
+    return true;
+}
+
+static void store(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_kv_result *res)
+{
+    const struct fact *parent =
+        ev->has_parent ? find_fact(o, ev->holder, ev->space, ev->group, ev->parent) : NULL;
+    struct place at = {.space = ev->space};
+
+    if (parent)
+        at = parent->at;
+    else if (ev->has_parent)
+        at = start_of(ev);
+    for (size_t i = 0; i < ev->n; i++) {
+        if (!store_one(o, ev, &at, i)) {
+            res->refused += ev->n - i;
+            return;
+        }
+        res->applied++;
+        res->floating += at.floats;
+    }
+}
+
+static void store_tier(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_kv_result *res)
+{
+    for (size_t i = 0; i < ev->n; i++) {
+        struct fact *f = find_fact(o, ev->holder, ev->space, ev->group, ev->engine[i]);
+
+        if (!f) {
+            res->unknown++;
+            continue;
+        }
+        f->copies[ev->tier]++;
+        mark(o, ev->holder, &f->at, ev->tier);
+        res->applied++;
+        tidy(o, ev->holder, false);
+    }
+}
+
+static void remove_all(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_kv_result *res)
+{
+    for (size_t i = 0; i < ev->n; i++) {
+        struct fact *f = find_fact(o, ev->holder, ev->space, ev->group, ev->engine[i]);
+        struct belief *b = f && !has_copies(f) ? belief_at(o, ev->holder, &f->at) : NULL;
+
+        if (f && f->copies[ev->tier]) {
+            f->copies[ev->tier]--;
+        } else if (b && b->tier == ev->tier) {
+            CUT(o->beliefs, (size_t)(b - o->beliefs.p));
+        } else {
+            res->unknown++;
+            continue;
+        }
+        res->applied++;
+        tidy(o, ev->holder, true);
+    }
+}
+
+/* Different places among a holder's facts and beliefs: i is the first that names its place. */
+static bool first_here(const struct wp_oracle *o, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (o->facts.p[k].holder == o->facts.p[i].holder && has_copies(&o->facts.p[k]) &&
+            same_place(&o->facts.p[k].at, &o->facts.p[i].at))
+            return false;
+    return has_copies(&o->facts.p[i]);
+}
+
+void wp_oracle_apply(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_kv_result *res)
+{
+    *res = (struct wp_kv_result){0};
+    if (ev->holder >= WP_ORACLE_HOLDERS || !o->live[ev->holder]) {
+        res->refused = ev->n;
+    } else if (ev->kind == WP_KV_CLEARED) {
+        for (size_t i = 0; i < o->facts.n; i++)
+            res->applied += o->facts.p[i].holder == ev->holder && first_here(o, i);
+        for (size_t i = 0; i < o->beliefs.n; i++)
+            res->applied += o->beliefs.p[i].holder == ev->holder;
+        wp_oracle_clear(o, ev->holder);
+    } else if (ev->kind == WP_KV_REMOVED) {
+        remove_all(o, ev, res);
+    } else if (!ev->main_group) {
+        res->ignored = ev->n;
+    } else if (ev->local) {
+        store(o, ev, res);
+    } else {
+        store_tier(o, ev, res);
+    }
+}
+
+static int fastest(const struct wp_oracle *o, uint32_t holder, const struct place *at)
+{
+    for (int t = 0; t < WP_TIER_MAX; t++)
+        if (holds(o, holder, at, t))
+            return t;
+    return -1;
+}
+
+/* Held blocks of the chain that lie on the prompt when it starts at block k, and the tier of the
+ * first of them. */
+static size_t lie_on(const struct wp_oracle *o, uint32_t holder, const struct place *start,
+                     const uint64_t local[], size_t n, size_t k, int *tier)
+{
+    struct place at = *start;
+    size_t held = 0;
+
+    for (; k < n; k++) {
+        int t;
+
+        extend(&at, local[k]);
+        t = fastest(o, holder, &at);
+        if (t >= 0 && held++ == 0)
+            *tier = t;
+    }
+    return held;
+}
+
+static void believe(struct wp_oracle *o, uint32_t holder, const struct place *at, uint8_t tier)
+{
+    struct belief *b = belief_at(o, holder, at);
+
+    if (holds(o, holder, at, -1))
+        return;
+    if (b) {
+        b->tier = tier < b->tier ? tier : b->tier;
+        return;
+    }
+    GROW(o->beliefs);
+    o->beliefs.p[o->beliefs.n++] = (struct belief){holder, tier, *at};
+}
+
+/* Hangs the chain where most of it lies on the prompt, if that is one place. */
+static bool graft_one(struct wp_oracle *o, uint32_t holder, const struct place *start,
+                      const uint64_t local[], size_t n)
+{
+    struct place at = {.space = start->space}, from = *start;
+    size_t best = 0, most = 0;
+    int tier = 0;
+
+    for (size_t k = 1; k < n; k++) {
+        int its = 0;
+        size_t held = lie_on(o, holder, &from, local, n, k, &its);
+
+        if (held && held == most)
+            best = 0;
+        if (held > most) {
+            most = held;
+            best = k;
+            tier = its;
+        }
+    }
+    if (!best)
+        return false;
+    for (size_t i = 0; i < best; i++) {
+        extend(&at, local[i]);
+        believe(o, holder, &at, (uint8_t)tier);
+    }
+    if (belief_at(o, holder, &at)) {
+        GROW(o->facts);
+        o->facts.p[o->facts.n++] =
+            (struct fact){.holder = holder, .group = from.group, .engine = from.unknown, .at = at};
+    }
+    move(o, holder, &from, &at);
+    tidy(o, holder, true);
+    return true;
+}
+
+static uint64_t floating_of(const struct wp_oracle *o, uint32_t holder)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < o->facts.n; i++)
+        n += o->facts.p[i].holder == holder && o->facts.p[i].at.floats && first_here(o, i);
+    return n;
+}
+
+size_t wp_oracle_graft(struct wp_oracle *o, uint32_t holder, uint32_t space, const uint64_t local[],
+                       size_t n)
+{
+    uint64_t before;
+    bool again = true;
+
+    if (holder >= WP_ORACLE_HOLDERS || !o->live[holder])
+        return 0;
+    before = floating_of(o, holder);
+    while (again) {
+        again = false;
+        for (size_t i = 0; i < o->facts.n && !again; i++) {
+            struct place start = o->facts.p[i].at;
+
+            start.n = 0;
+            again = o->facts.p[i].holder == holder && start.space == space && start.floats &&
+                    graft_one(o, holder, &start, local, n);
+        }
+    }
+    return before - floating_of(o, holder);
+}
+
+/* Tiers that a holder has of the prompt's blocks, of its own: bits, per block. */
+struct own {
+    uint8_t held[WP_ORACLE_DEPTH], sure[WP_ORACLE_DEPTH];
+};
+
+static bool on_prompt(const struct place *at, uint32_t space, const uint64_t local[], size_t n)
+{
+    return at->space == space && !at->floats && at->n <= n &&
+           memcmp(at->path, local, at->n * sizeof local[0]) == 0;
+}
+
+static void gather(const struct wp_oracle *o, uint32_t space, const uint64_t local[], size_t n,
+                   struct own own[WP_ORACLE_HOLDERS])
+{
+    memset(own, 0, WP_ORACLE_HOLDERS * sizeof own[0]);
+    for (size_t i = 0; i < o->facts.n; i++) {
+        const struct fact *f = &o->facts.p[i];
+
+        if (!on_prompt(&f->at, space, local, n))
+            continue;
+        for (int t = 0; t < WP_TIER_MAX; t++)
+            own[f->holder].held[f->at.n - 1] |= (uint8_t)((f->copies[t] > 0) << t);
+    }
+    for (size_t i = 0; i < o->beliefs.n; i++)
+        if (on_prompt(&o->beliefs.p[i].at, space, local, n))
+            own[o->beliefs.p[i].holder].held[o->beliefs.p[i].at.n - 1] |=
+                (uint8_t)(1 << o->beliefs.p[i].tier);
+    for (size_t i = 0; i < o->marks.n; i++)
+        if (on_prompt(&o->marks.p[i].at, space, local, n))
+            own[o->marks.p[i].holder].sure[o->marks.p[i].at.n - 1] |=
+                (uint8_t)(1 << o->marks.p[i].tier);
+}
+
+void wp_oracle_overlap(const struct wp_oracle *o, uint32_t space, const uint64_t local[], size_t n,
+                       struct wp_oracle_answer answer[WP_ORACLE_HOLDERS])
+{
+    struct own own[WP_ORACLE_HOLDERS];
+
+    memset(answer, 0, WP_ORACLE_HOLDERS * sizeof answer[0]);
+    gather(o, space, local, n, own);
+    for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++)
+        for (size_t i = 0; o->live[h] && i < n; i++) {
+            uint8_t held = own[h].held[i], sure = own[h].sure[i];
+            int t = 0;
+
+            if (o->node[h] != WP_NO_HOLDER) {
+                held |= own[o->node[h]].held[i];
+                sure |= own[o->node[h]].sure[i];
+            }
+            if (!held)
+                break;
+            while (!(held >> t & 1))
+                t++;
+            answer[h].blocks++;
+            answer[h].tier[t]++;
+            answer[h].doubtful += !(sure >> t & 1);
+        }
+}
+
+static bool place_seen(const struct wp_oracle *o,
+                       size_t i) /* fact i's place is a holder's before, or a belief's */
+{
+    for (size_t k = 0; k < i; k++)
+        if (has_copies(&o->facts.p[k]) && same_place(&o->facts.p[k].at, &o->facts.p[i].at))
+            return true;
+    for (size_t k = 0; k < o->beliefs.n; k++)
+        if (same_place(&o->beliefs.p[k].at, &o->facts.p[i].at))
+            return true;
+    return false;
+}
+
+static bool belief_seen(const struct wp_oracle *o, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (same_place(&o->beliefs.p[k].at, &o->beliefs.p[i].at))
+            return true;
+    return false;
+}
+
+void wp_oracle_holder_stats(const struct wp_oracle *o, uint32_t holder,
+                            uint64_t tier_blocks[WP_TIER_MAX], uint64_t *doubtful)
+{
+    memset(tier_blocks, 0, WP_TIER_MAX * sizeof tier_blocks[0]);
+    *doubtful = 0;
+    for (size_t i = 0; i < o->facts.n; i++) {
+        const struct fact *f = &o->facts.p[i];
+
+        if (f->holder != holder || f->at.floats || !first_here(o, i))
+            continue;
+        for (int t = 0; t < WP_TIER_MAX; t++)
+            if (holds(o, holder, &f->at, t)) {
+                tier_blocks[t]++;
+                *doubtful += !is_marked(o, holder, &f->at, t);
+            }
+    }
+    for (size_t i = 0; i < o->beliefs.n; i++)
+        if (o->beliefs.p[i].holder == holder) {
+            tier_blocks[o->beliefs.p[i].tier]++;
+            ++*doubtful;
+        }
+}
+
+void wp_oracle_stats(const struct wp_oracle *o, struct wp_index_stats *s)
+{
+    *s = (struct wp_index_stats){0};
+    for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++) {
+        uint64_t tier[WP_TIER_MAX], doubtful;
+
+        wp_oracle_holder_stats(o, h, tier, &doubtful);
+        for (int t = 0; t < WP_TIER_MAX; t++)
+            s->locations += tier[t];
+        s->doubtful += doubtful;
+        s->floating += floating_of(o, h);
+    }
+    for (size_t i = 0; i < o->facts.n; i++)
+        s->blocks += !o->facts.p[i].at.floats && has_copies(&o->facts.p[i]) && !place_seen(o, i);
+    for (size_t i = 0; i < o->beliefs.n; i++)
+        s->blocks += !belief_seen(o, i);
+}
