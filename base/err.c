@@ -5,29 +5,42 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A sentence is one line, whatever a peer's text in it had. */
+static void settle(struct wp_err *err, const char *text)
+{
+    size_t i = 0;
+
+    for (; text[i]; i++)
+        err->text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7F ? '?' : text[i];
+    err->text[i] = 0;
+}
+
+/* What is printed may be err's own text, so it is printed elsewhere first. */
 int wp_fail(struct wp_err *err, int code, const char *fmt, ...)
 {
+    char text[sizeof err->text];
     va_list ap;
 
-    err->code = code;
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    settle(err, text);
+    err->code = code;
     return code;
 }
 
 int wp_wrap(struct wp_err *err, const char *fmt, ...)
 {
-    char inner[sizeof err->text];
+    char text[sizeof err->text];
     va_list ap;
     int n;
 
-    memcpy(inner, err->text, sizeof inner);
     va_start(ap, fmt);
-    n = vsnprintf(err->text, sizeof err->text, fmt, ap);
+    n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof err->text)
-        snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s", inner);
+    if (n >= 0 && (size_t)n < sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, ": %s", err->text);
+    settle(err, text);
     return err->code;
 }
 
@@ -65,5 +78,6 @@ const char *wp_strerror(int code)
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (ours[i].code == code)
             return ours[i].text;
-    return code > -4096 && code < 0 ? strerrordesc_np(-code) : "unknown error";
+    return code > -4096 && code < 0 && strerrordesc_np(-code) ? strerrordesc_np(-code)
+                                                              : "unknown error";
 }

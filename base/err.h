@@ -44,7 +44,8 @@ int wp_fail(struct wp_err *err, int code, const char *fmt, ...) __attribute__((f
 /* Puts "<sentence>: " before what err says and returns err's code. */
 int wp_wrap(struct wp_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A short name in lower case for any code above or errno: "connection refused".  Static storage. */
+/* A short name for any code above, in lower case ("connection refused"), or for another errno, as the C library has it.
+ * Static storage. */
 const char *wp_strerror(int code);
 
 #endif

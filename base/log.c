@@ -42,8 +42,9 @@ static void stamp(char out[32])
     struct tm tm;
 
     gmtime_r(&s, &tm);
-    snprintf(out, 32, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", (tm.tm_year + 1900) % 10000, tm.tm_mon + 1,
-             tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (unsigned)(us / 1000 % 1000));
+    snprintf(out, 32, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", (tm.tm_year + 1900) % 10000,
+             tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+             (unsigned)(us / 1000 % 1000));
 }
 
 /* Control bytes become '?': a peer's text must not start a line of its own. */
@@ -56,7 +57,7 @@ static void tame(char *s)
 
 void wp_log(enum wp_log_level level, const char *area, const char *fmt, ...)
 {
-    char text[1024], line[2400], when[32];
+    char text[1024], line[3400], when[32]; /* JSON makes 3 bytes of one that is not UTF-8 */
     va_list ap;
     int n;
 
@@ -68,12 +69,12 @@ void wp_log(enum wp_log_level level, const char *area, const char *fmt, ...)
     tame(text);
     stamp(when);
     if (atomic_load(&format_now) == WP_LOG_TEXT) {
-        n = snprintf(line, sizeof line, "%s %s %s: %s\n", when, level_names[level], area, text);
+        n = snprintf(line, sizeof line, "%s %s %.64s: %s\n", when, level_names[level], area, text);
     } else {
-        struct wp_buf b = {line, 0, sizeof line - 1, sizeof line - 1}; /* fixed: at most 2 bytes out a byte in */
+        struct wp_buf b = {line, 0, sizeof line - 1, sizeof line - 1}; /* fixed: it never grows */
 
-        if (wp_buf_printf(&b, "{\"time\":\"%s\",\"level\":\"%s\",\"area\":\"%s\",\"message\":", when,
-                          level_names[level], area) < 0 ||
+        if (wp_buf_printf(&b, "{\"time\":\"%s\",\"level\":\"%s\",\"area\":\"%.64s\",\"message\":",
+                          when, level_names[level], area) < 0 ||
             wp_buf_json(&b, wp_str_of(text)) < 0 || wp_buf_adds(&b, "}\n") < 0)
             return;
         n = (int)b.n;

@@ -33,7 +33,11 @@ void *wp_malloc(size_t size)
 
 void *wp_calloc(size_t n, size_t size)
 {
-    return fails_now() ? NULL : counted(calloc(n ? n : 1, size ? size : 1));
+    size_t all;
+
+    if (fails_now() || __builtin_mul_overflow(n, size, &all))
+        return NULL; /* a sanitizer's calloc ends the process instead */
+    return counted(calloc(all ? all : 1, 1));
 }
 
 void *wp_realloc(void *p, size_t size)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -45,8 +46,12 @@ double wp_rng_normal(struct wp_rng *r)
 uint64_t wp_rng_secret(void)
 {
     uint64_t x;
+    ssize_t n;
 
-    if (getrandom(&x, sizeof x, 0) != sizeof x)
+    do
+        n = getrandom(&x, sizeof x, 0);
+    while (n < 0 && errno == EINTR);
+    if (n != sizeof x)
         abort();
     return x;
 }

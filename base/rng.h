@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base/rng.h - random numbers from a seed: the same seed gives the same numbers on every machine.
+ * base/rng.h - random numbers from a seed: the same seed gives the same numbers on every machine
+ * (wp_rng_exp and wp_rng_normal: as far as its C library computes logarithms alike).
  * Source: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).  Not for secrets: those come from wp_rng_secret().
  */
 #ifndef WP_BASE_RNG_H

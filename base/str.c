@@ -48,7 +48,7 @@ bool wp_str_starts(struct wp_str a, const char *prefix)
 {
     size_t n = strlen(prefix);
 
-    return a.n >= n && memcmp(a.p, prefix, n) == 0;
+    return a.n >= n && (n == 0 || memcmp(a.p, prefix, n) == 0);
 }
 
 static bool blank(char c)
@@ -117,8 +117,8 @@ bool wp_str_double(struct wp_str a, double *out)
     char text[64], *end;
     double x;
 
-    if (a.n == 0 || a.n >= sizeof text || blank(a.p[0]))
-        return false;
+    if (a.n == 0 || a.n >= sizeof text || !memchr("+-.0123456789", a.p[0], 13))
+        return false; /* strtod() skips blanks of many kinds */
     memcpy(text, a.p, a.n);
     text[a.n] = 0;
     x = strtod(text, &end);
@@ -146,7 +146,10 @@ bool wp_str_bytes(struct wp_str a, uint64_t *out)
             unit *= base;
         a.n--;
     }
-    return wp_str_u64(a, &x) && !__builtin_mul_overflow(x, unit, out);
+    if (!wp_str_u64(a, &x) || __builtin_mul_overflow(x, unit, &x))
+        return false;
+    *out = x;
+    return true;
 }
 
 static size_t distance(struct wp_str a, const char *b)
@@ -320,25 +323,38 @@ size_t wp_utf8_len(const char *text, size_t n)
     return 0;
 }
 
+/* One byte that JSON escapes, or that is not UTF-8. */
+static int add_odd(struct wp_buf *b, unsigned char c)
+{
+    if (c == '"' || c == '\\')
+        return wp_buf_add(b, (char[2]){'\\', (char)c}, 2);
+    if (c == '\n')
+        return wp_buf_adds(b, "\\n");
+    if (c < 0x20 || c == 0x7F)
+        return wp_buf_printf(b, "\\u%04x", c);
+    return wp_buf_adds(b, "\xEF\xBF\xBD");
+}
+
 int wp_buf_json(struct wp_buf *b, struct wp_str s)
 {
-    size_t start = b->n;
+    size_t start = b->n, plain = 0; /* s from plain on has not been added */
     int rc = wp_buf_adds(b, "\"");
 
     for (size_t i = 0; rc == 0 && i < s.n;) {
-        const unsigned char *p = (const unsigned char *)s.p + i;
-        size_t n = wp_utf8_len(s.p + i, s.n - i);
+        unsigned char c = (unsigned char)s.p[i];
+        size_t n = c >= 0x20 && c < 0x7F ? 1 : wp_utf8_len(s.p + i, s.n - i);
 
-        if (*p == '"' || *p == '\\')
-            rc = wp_buf_printf(b, "\\%c", *p);
-        else if (*p == '\n')
-            rc = wp_buf_adds(b, "\\n");
-        else if (*p < 0x20 || *p == 0x7F)
-            rc = wp_buf_printf(b, "\\u%04x", *p);
-        else
-            rc = n ? wp_buf_add(b, p, n) : wp_buf_adds(b, "\xEF\xBF\xBD");
-        i += n ? n : 1;
+        if (n && c >= 0x20 && c != 0x7F && c != '"' && c != '\\') {
+            i += n;
+            continue;
+        }
+        rc = wp_buf_add(b, s.p + plain, i - plain);
+        if (rc == 0)
+            rc = add_odd(b, c);
+        plain = ++i;
     }
+    if (rc == 0 && s.n > plain)
+        rc = wp_buf_add(b, s.p + plain, s.n - plain);
     if (rc == 0)
         rc = wp_buf_adds(b, "\"");
     if (rc < 0)

@@ -58,6 +58,7 @@ struct wp_buf {
 int wp_buf_reserve(struct wp_buf *b, size_t more); /* room for that many bytes beyond n */
 int wp_buf_add(struct wp_buf *b, const void *p, size_t n);
 int wp_buf_adds(struct wp_buf *b, const char *s);
+/* Needs room for a zero behind, which is not counted. */
 int wp_buf_printf(struct wp_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int wp_buf_vprintf(struct wp_buf *b, const char *fmt, va_list ap);
 void wp_buf_consume(struct wp_buf *b, size_t n); /* drops the first n bytes; moves the rest down */

@@ -14,10 +14,9 @@
 #include "base/clock.h"
 
 #include <assert.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { LINGER_US = 5000000, BODY_BYTES_PER_S = 1024, KEEPALIVE_S = 60 };
+enum { LINGER_US = 5000000, KEEPALIVE_S = 60 };
 
 static struct wp_conn *conn_of(struct wp_stream *s)
 {
@@ -122,42 +121,6 @@ static void on_send_check(struct wp_timer *t)
     wp_timer_in(c->stream.loop, t, c->server->conf.send_us / 4);
 }
 
-void wp_conn_body_clock(struct wp_conn *c)
-{
-    struct wp_ex *x = c->x;
-
-    if (c->state != WP_CONN_EXCHANGE)
-        return;
-    if (x->over || x->body_done || x->paused || x->ended)
-        wp_timer_stop(c->stream.loop, &c->deadline);
-    else if (!c->deadline.armed)
-        wp_timer_at(c->stream.loop, &c->deadline, c->last_us + c->server->conf.body_us);
-}
-
-/* The exchange cannot go on because of the client's body: an answer if none has begun. */
-static void body_bad(struct wp_ex *x, int rc, int status, const char *why)
-{
-    struct wp_conn *c = x->c;
-
-    wp_ex_over(x, rc);
-    if (x->begun)
-        wp_conn_close(c, true);
-    else
-        wp_conn_refuse(c, status, why);
-}
-
-static void body_late(struct wp_conn *c)
-{
-    uint64_t now = wp_loop_now_us(c->stream.loop), limit = c->server->conf.body_us;
-    uint64_t took = now - c->x->body_began_us;
-
-    if (now - c->last_us >= limit ||
-        (took >= limit && c->x->pub.body_seen < took / 1000000 * BODY_BYTES_PER_S))
-        body_bad(c->x, WP_ETIMEDOUT, 408, "the body came too slowly");
-    else
-        wp_conn_body_clock(c);
-}
-
 static void on_deadline(struct wp_timer *t)
 {
     struct wp_conn *c = t->arg;
@@ -170,7 +133,7 @@ static void on_deadline(struct wp_timer *t)
         wp_conn_refuse(c, 408, "the head came too slowly");
         break;
     case WP_CONN_EXCHANGE:
-        body_late(c);
+        wp_body_late(c);
         break;
     case WP_CONN_LINGER:
         wp_conn_close(c, c->stream.queued > 0);
@@ -178,53 +141,6 @@ static void on_deadline(struct wp_timer *t)
     case WP_CONN_CLOSED:
         break;
     }
-}
-
-static void body_end(struct wp_ex *x)
-{
-    x->body_done = true;
-    wp_conn_body_clock(x->c);
-    if (x->pub.ops->on_body_end && !x->ended)
-        x->pub.ops->on_body_end(&x->pub);
-}
-
-static void body_data(struct wp_ex *x, const char *p, size_t n)
-{
-    if (n == 0)
-        return;
-    if (n > x->pub.body_max || x->pub.body_seen > x->pub.body_max - n) {
-        body_bad(x, WP_ETOOBIG, 413, "the body is too long");
-        return;
-    }
-    x->pub.body_seen += n;
-    if (x->pub.ops->on_body)
-        x->pub.ops->on_body(&x->pub, p, n);
-}
-
-/* Takes one step of the body from p[n]; the bytes used. */
-static size_t eat_body(struct wp_ex *x, const char *p, size_t n)
-{
-    const char *data, *why = NULL;
-    size_t data_n;
-    long used;
-
-    if (x->framing == WP_BODY_LENGTH) {
-        data_n = x->left < n ? (size_t)x->left : n;
-        x->left -= data_n;
-        body_data(x, p, data_n);
-        if (x->left == 0 && !x->over)
-            body_end(x);
-        return data_n;
-    }
-    used = wp_chunked_read(&x->chunked, p, n, &data, &data_n, &why);
-    if (used < 0) {
-        body_bad(x, WP_EPROTO, 400, why);
-        return n;
-    }
-    body_data(x, data, data_n);
-    if (x->chunked.done && !x->over)
-        body_end(x);
-    return (size_t)used;
 }
 
 static void moved(struct wp_str *s, const char *from, size_t n, char *to)
@@ -282,11 +198,11 @@ static void ex_start(struct wp_ex *x)
     if (x->over)
         return;
     if (!x->begun && x->left > x->pub.body_max)
-        body_bad(x, WP_ETOOBIG, 413, "the body is too long");
+        wp_body_bad(x, WP_ETOOBIG, 413, "the body is too long");
     else if (x->body_done)
-        body_end(x);
+        wp_body_end(x);
     else
-        wp_conn_body_clock(c);
+        wp_body_clock(c);
 }
 
 /* The bytes of a head at p[n], 0 when it is not whole yet. */
@@ -295,9 +211,12 @@ static size_t eat_head(struct wp_conn *c, const char *p, size_t n)
     struct wp_server *s = c->server;
     const char *why = NULL;
     int status = 400;
-    long used = wp_http1_request(p, n, s->conf.head_bytes, &c->looked, &s->head, &status, &why);
     struct wp_ex *x;
+    long used;
 
+    if (c->state == WP_CONN_IDLE && n >= 2 && p[0] == '\r' && p[1] == '\n')
+        return 2; /* what some send behind a body begins no head, and no head's deadline */
+    used = wp_http1_request(p, n, s->conf.head_bytes, &c->looked, &s->head, &status, &why);
     if (used < 0) {
         wp_conn_refuse(c, status, why);
         return n;
@@ -338,7 +257,7 @@ static size_t eat(struct wp_conn *c, const char *p, size_t n)
                 return n;
             if (c->x->over || c->x->body_done || c->x->paused)
                 return at;
-            at += eat_body(c->x, p + at, n - at);
+            at += wp_body_eat(c->x, p + at, n - at);
             break;
         case WP_CONN_LINGER:
         case WP_CONN_CLOSED:
@@ -386,7 +305,7 @@ static void on_eof(struct wp_stream *stream)
         if (c->x->over)
             break;
         if (!c->x->body_done && !c->x->ended)
-            body_bad(c->x, WP_EPROTO, 400, "the body ended early");
+            wp_body_bad(c->x, WP_EPROTO, 400, "the body ended early");
         else
             wp_peer_fin(c);
         break;
@@ -429,24 +348,6 @@ static void on_closed(struct wp_stream *stream)
         conn_free(c);
 }
 
-/* The 100 that a client waits for, unless its body is on the way already. */
-static void send_continue(struct wp_ex *x)
-{
-    const struct wp_str line = WP_STR("HTTP/1.1 100 Continue\r\n\r\n");
-    uv_os_fd_t fd;
-    int unread = 0;
-
-    if (!x->head.expect_continue || x->continued || x->begun || x->body_done)
-        return;
-    x->continued = true;
-    if (x->pub.body_seen || x->chunked.line || x->c->in.n)
-        return;
-    if (uv_fileno((uv_handle_t *)&x->c->stream.tcp, &fd) == 0 &&
-        ioctl(fd, FIONREAD, &unread) == 0 && unread)
-        return;
-    wp_ex_write(x, &line, 1, -1, NULL);
-}
-
 static void on_kick(struct wp_timer *t)
 {
     struct wp_conn *c = t->arg;
@@ -454,11 +355,11 @@ static void on_kick(struct wp_timer *t)
     if (c->state == WP_CONN_EXCHANGE && !c->x->over) {
         wp_ex_flush(c->x);
         if (!c->x->paused)
-            send_continue(c->x);
+            wp_body_continue(c->x);
     }
     if (c->in.n && c->state != WP_CONN_CLOSED)
         eat_kept(c);
-    wp_conn_body_clock(c);
+    wp_body_clock(c);
     wp_conn_flow(c);
 }
 
@@ -541,7 +442,8 @@ int wp_conn_accept(struct wp_server *s, int fd, const struct sockaddr *peer, soc
         wp_conn_close(c, false);
         return rc;
     }
-    uv_tcp_keepalive(&c->stream.tcp, 1, KEEPALIVE_S); /* a host that vanished sends nothing, not even a reset */
+    uv_tcp_keepalive(&c->stream.tcp, 1,
+                     KEEPALIVE_S); /* a host that vanished sends nothing, not even a reset */
     wp_timer_in(s->loop, &c->deadline, s->conf.keepalive_us);
     wp_conn_flow(c);
     return 0;

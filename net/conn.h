@@ -101,11 +101,21 @@ int wp_conn_accept(struct wp_server *s, int fd, const struct sockaddr *peer,
 void wp_conn_close(struct wp_conn *c, bool reset); /* an exchange gets WP_ECANCELED */
 void wp_conn_fail(struct wp_conn *c, int rc);      /* closes with a reset; the exchange gets rc */
 void wp_conn_linger(struct wp_conn *c);            /* everything is said */
-void wp_conn_flow(struct wp_conn *c);       /* reads or not, as the state wants it.  No callbacks */
-void wp_conn_kick(struct wp_conn *c);       /* flush, feed and flow in the next turn */
-void wp_conn_wrote(struct wp_conn *c);      /* after each write: watches that it is taken */
-void wp_conn_body_clock(struct wp_conn *c); /* sets or stops the deadline of a body */
-void wp_ex_over(struct wp_ex *x, int rc);   /* the first code counts */
+void wp_conn_flow(struct wp_conn *c);     /* reads or not, as the state wants it.  No callbacks */
+void wp_conn_kick(struct wp_conn *c);     /* flush, feed and flow in the next turn */
+void wp_conn_wrote(struct wp_conn *c);    /* after each write: watches that it is taken */
+void wp_ex_over(struct wp_ex *x, int rc); /* the first code counts */
+
+/* net/body.c */
+size_t wp_body_eat(struct wp_ex *x, const char *p,
+                   size_t n);      /* takes one step from p[n]; the bytes used */
+void wp_body_end(struct wp_ex *x); /* it is whole: tells the handler */
+void wp_body_bad(struct wp_ex *x, int rc, int status,
+                 const char *why);     /* ends the exchange; answers if it may */
+void wp_body_clock(struct wp_conn *c); /* sets or stops its deadline */
+void wp_body_late(struct wp_conn *c);  /* that has come */
+void wp_body_continue(
+    struct wp_ex *x); /* the handler wants the body: sends the 100 if one is waited for */
 
 /* net/exchange.c */
 void wp_ex_flush(struct wp_ex *x); /* a head that waits goes out alone */

@@ -50,7 +50,7 @@ void wp_exchange_pause(struct wp_exchange *p)
         return;
     x->paused = true;
     x->paused_us = wp_loop_now_us(x->pub.loop);
-    wp_conn_body_clock(x->c);
+    wp_body_clock(x->c);
     wp_conn_flow(x->c);
 }
 

@@ -15,12 +15,8 @@
 #include <assert.h>
 #include <string.h>
 
-enum {
-    CLOSE_GRACE_US = 2000000
-}; /* what is still open that long after wp_loop_stop() was forgotten */
-enum { OWN_HANDLES = 3 };
-
-#pragma weak wp_names_destroy
+/* What is still open so long after wp_loop_stop() was forgotten. */
+enum { CLOSE_GRACE_US = 2000000, OWN_HANDLES = 3 };
 
 static struct wp_timer *meld(struct wp_timer *a, struct wp_timer *b)
 {
@@ -260,7 +256,7 @@ static void close_names(struct wp_loop *l)
     struct wp_names *names = l->names;
 
     l->names = NULL;
-    if (names && wp_names_destroy)
+    if (names)
         wp_names_destroy(names);
 }
 
@@ -280,8 +276,8 @@ int wp_loop_run(struct wp_loop *l)
     wp_timer_in(l, &grace, CLOSE_GRACE_US);
     for (;;) {
         close_names(l);
-        if (!others_open(l) || forgotten)
-            break;
+        if (forgotten || (!others_open(l) && l->timers->at_us > wp_now_us() + 1))
+            break; /* what was put off to the next turn belongs to closing as well */
         uv_run(&l->uv, UV_RUN_ONCE);
     }
     wp_timer_stop(l, &grace);

@@ -4,40 +4,21 @@
  * to the ready list, which is handed out on the loop's next turn.  Any other waits at its entry,
  * and the entry asks: one question at a time, one server after another, until there is an answer or
  * no server is left to try.  Then the entry settles, and all that wait become ready.  Nothing is
- * ever handed out inside one of c-ares' callbacks, so whoever gets an answer may do anything, also
- * end the names.
- *
- * Each server has a c-ares channel of its own, which tries once.  So we see which server said what:
- * c-ares alone would take "no address" from a broken first server as the last word, and would begin
- * with a dead one every time.
- *
- * c-ares tells which sockets it wants watched (on_socket); each gets a uv_poll_t, which is closed
- * when c-ares lets the socket go.  The struct dies with the last of them.
+ * ever handed out inside the call that asked, nor inside one of the resolver's callbacks: whoever
+ * gets an answer may do anything, also end the names.
  */
 #include "net/names.h"
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/hostname.h"
+#include "net/resolver.h"
 
-#include <ares.h>
 #include <netinet/in.h>
 #include <xxhash.h>
 
-enum { BUCKETS = 256, NAME_MAX_BYTES = 254, SERVERS_MAX = 8, DENIALS = 3 };
-
-struct server {
-    struct wp_names *names;
-    ares_channel channel;
-    struct wp_timer tick; /* c-ares' own deadlines */
-};
-
-struct watch { /* a socket of c-ares */
-    uv_poll_t poll;
-    struct wp_list link;
-    struct server *server;
-    struct wp_names *names; /* outlives the server */
-    int fd;
-};
+enum { BUCKETS = 256, DENIALS = 3 };
+_Static_assert((int)WP_NAMES_ADDRS == (int)WP_RESOLVER_ADDRS, "an answer fits");
 
 struct entry {
     struct wp_names *names;
@@ -45,8 +26,7 @@ struct entry {
     struct wp_list waiting; /* look-ups */
     unsigned users;         /* look-ups that wait or are ready: then it stays */
     bool asking;
-    bool slow; /* patience has run out for this question: who comes now gets the old answer at once
-                */
+    bool slow;             /* patience has run out: who comes now gets the old answer at once */
     bool failing;          /* said so already */
     unsigned asked, empty; /* servers asked, and those of them that knew no address */
     size_t first, server;  /* asked first; being asked */
@@ -57,7 +37,7 @@ struct entry {
     int rc; /* of the last question */
     struct sockaddr_storage *addr;
     size_t n;
-    char name[NAME_MAX_BYTES + 1];
+    char name[WP_HOSTNAME_BYTES + 1];
 };
 
 struct wp_lookup {
@@ -74,16 +54,15 @@ struct wp_lookup {
 
 struct wp_names {
     struct wp_loop *loop;
-    struct server *server;
-    size_t n_servers, prefer; /* prefer: the server that answered last */
+    struct wp_resolver *resolver; /* made with the first question */
+    size_t prefer;                /* the server that answered last */
     struct wp_list bucket[BUCKETS];
     struct wp_list lru; /* longest unused first */
     size_t n_entries;
     struct wp_list ready;
     struct wp_timer later; /* hands out what is ready */
-    struct wp_list watches;
     struct wp_names_times times;
-    unsigned open, busy; /* handles not yet closed; hand-outs under way */
+    unsigned busy; /* hand-outs under way */
     bool closing;
 };
 
@@ -103,7 +82,7 @@ static void entry_free(struct entry *e)
 /* Once nothing is being handed out, no look-up is left that names an entry. */
 static void free_when_done(struct wp_names *n)
 {
-    if (!n->closing || n->open > 0 || n->busy > 0)
+    if (!n->closing || n->busy > 0)
         return;
     WP_LIST_EACH(&n->lru, it)
     {
@@ -210,164 +189,6 @@ static void release_waiting(struct entry *e)
         make_ready(WP_CONTAINER(it, struct wp_lookup, link));
 }
 
-/* --- c-ares' sockets and deadlines --- */
-
-static void on_watch_closed(uv_handle_t *h)
-{
-    struct watch *w = h->data;
-    struct wp_names *n = w->names;
-
-    wp_free(w);
-    n->open--;
-    free_when_done(n);
-}
-
-static void arm(struct server *s)
-{
-    struct timeval tv, *next = ares_timeout(s->channel, NULL, &tv);
-
-    if (next)
-        wp_timer_in(s->names->loop, &s->tick,
-                    (uint64_t)tv.tv_sec * 1000000 + (uint64_t)tv.tv_usec + 1000);
-    else
-        wp_timer_stop(s->names->loop, &s->tick);
-}
-
-static void process(struct server *s, int read_fd, int write_fd)
-{
-    ares_process_fd(s->channel, read_fd, write_fd);
-    arm(s);
-    deliver(s->names);
-}
-
-static void on_tick(struct wp_timer *t)
-{
-    process(t->arg, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
-}
-
-static void on_poll(uv_poll_t *h, int status, int events)
-{
-    struct watch *w = h->data;
-    bool broken = status < 0;
-
-    process(w->server, broken || (events & UV_READABLE) ? w->fd : ARES_SOCKET_BAD,
-            broken || (events & UV_WRITABLE) ? w->fd : ARES_SOCKET_BAD);
-}
-
-static struct watch *watch_of(struct server *s, int fd)
-{
-    struct watch *w;
-
-    WP_LIST_EACH(&s->names->watches, it)
-    {
-        w = WP_CONTAINER(it, struct watch, link);
-        if (w->fd == fd)
-            return w;
-    }
-    w = wp_calloc(1, sizeof *w);
-    if (!w)
-        return NULL; /* the question runs into its deadline */
-    if (uv_poll_init(&s->names->loop->uv, &w->poll, fd) < 0) {
-        wp_free(w);
-        return NULL;
-    }
-    w->poll.data = w;
-    w->server = s;
-    w->names = s->names;
-    w->fd = fd;
-    s->names->open++;
-    wp_list_push(&s->names->watches, &w->link);
-    return w;
-}
-
-static void on_socket(void *arg, ares_socket_t fd, int readable, int writable)
-{
-    struct watch *w = watch_of(arg, fd);
-
-    if (!w)
-        return;
-    if (readable || writable) {
-        uv_poll_start(&w->poll, (readable ? UV_READABLE : 0) | (writable ? UV_WRITABLE : 0),
-                      on_poll);
-        return;
-    }
-    wp_list_del(&w->link); /* c-ares closes the descriptor next: libuv must have let go of it */
-    uv_close((uv_handle_t *)&w->poll, on_watch_closed);
-}
-
-/* --- servers --- */
-
-static void servers_free(struct wp_names *n, struct server *s, size_t n_servers)
-{
-    for (size_t i = 0; i < n_servers; i++) {
-        wp_timer_stop(n->loop, &s[i].tick);
-        ares_destroy(s[i].channel);
-    }
-    wp_free(s);
-}
-
-static int server_init(struct server *s, struct wp_names *n)
-{
-    struct ares_options o = {0};
-    int rc;
-
-    o.timeout = (int)(n->times.timeout_us / 1000);
-    o.tries = 1;
-    o.sock_state_cb = on_socket;
-    o.sock_state_cb_data = s;
-    s->names = n;
-    wp_timer_init(&s->tick, on_tick, s);
-    rc = ares_init_options(&s->channel, &o,
-                           ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
-    return rc == ARES_SUCCESS ? 0 : rc == ARES_ENOMEM ? WP_ENOMEM : WP_EINVAL;
-}
-
-static int servers_list(const char *csv, struct ares_addr_port_node **list)
-{
-    ares_channel c;
-    int rc = ares_init(&c);
-
-    if (rc == ARES_SUCCESS) {
-        if (csv)
-            rc = ares_set_servers_ports_csv(c, csv);
-        if (rc == ARES_SUCCESS)
-            rc = ares_get_servers_ports(c, list);
-        ares_destroy(c);
-    }
-    if (rc == ARES_SUCCESS && !*list)
-        rc = ARES_EBADSTR;
-    return rc == ARES_SUCCESS ? 0 : rc == ARES_ENOMEM ? WP_ENOMEM : WP_EINVAL;
-}
-
-static int servers_make(struct wp_names *n, const char *csv, struct server **out, size_t *n_out)
-{
-    struct ares_addr_port_node *list = NULL;
-    struct server *s = wp_calloc(SERVERS_MAX, sizeof *s);
-    size_t got = 0;
-    int rc;
-
-    if (!s)
-        return WP_ENOMEM;
-    rc = servers_list(csv, &list);
-    for (struct ares_addr_port_node *at = list; rc == 0 && at && got < SERVERS_MAX; at = at->next) {
-        struct ares_addr_port_node one = *at;
-
-        one.next = NULL;
-        rc = server_init(&s[got], n);
-        if (rc == 0 && ares_set_servers_ports(s[got++].channel, &one) != ARES_SUCCESS)
-            rc = WP_ENOMEM;
-    }
-    if (list)
-        ares_free_data(list);
-    if (rc < 0) {
-        servers_free(n, s, got);
-        return rc;
-    }
-    *out = s;
-    *n_out = got;
-    return 0;
-}
-
 /* --- questions --- */
 
 static void say(struct entry *e, int rc)
@@ -401,106 +222,61 @@ static void settle(struct entry *e, int rc, bool denied, uint64_t ttl_us)
     release_waiting(e);
 }
 
-/* Takes the addresses over; false when there is none that we can use or no memory. */
-static bool keep(struct entry *e, const struct ares_addrinfo *ai, uint64_t *ttl_us)
+/* Takes the addresses over; false when there is no memory. */
+static bool keep(struct entry *e, const struct wp_found *f)
 {
-    const struct wp_names_times *t = &e->names->times;
-    struct sockaddr_storage *addr;
-    uint64_t ttl = UINT64_MAX;
-    size_t n = 0;
+    struct sockaddr_storage *addr = wp_memdup(f->addr, f->n * sizeof f->addr[0]);
 
-    for (const struct ares_addrinfo_cname *c = ai->cnames; c; c = c->next)
-        if (c->ttl >= 0 && (uint64_t)c->ttl < ttl)
-            ttl = (uint64_t)c->ttl;
-    for (const struct ares_addrinfo_node *a = ai->nodes; a; a = a->ai_next)
-        n += a->ai_addrlen <= sizeof *addr;
-    if (n > WP_NAMES_ADDRS)
-        n = WP_NAMES_ADDRS;
-    addr = n ? wp_calloc(n, sizeof *addr) : NULL;
     if (!addr)
         return false;
-    n = 0;
-    for (const struct ares_addrinfo_node *a = ai->nodes; a && n < WP_NAMES_ADDRS; a = a->ai_next) {
-        if (a->ai_addrlen > sizeof *addr)
-            continue;
-        memcpy(&addr[n++], a->ai_addr, a->ai_addrlen);
-        if (a->ai_ttl >= 0 && (uint64_t)a->ai_ttl < ttl)
-            ttl = (uint64_t)a->ai_ttl;
-    }
     wp_free(e->addr);
     e->addr = addr;
-    e->n = n;
-    *ttl_us = ttl > t->ttl_max_us / 1000000 ? t->ttl_max_us : ttl * 1000000;
-    if (*ttl_us < t->ttl_min_us)
-        *ttl_us = t->ttl_min_us;
+    e->n = f->n;
     return true;
 }
 
-/* Whether another server, or the same once more, may know better. */
-static bool worth_another(struct entry *e, int status)
+static uint64_t lifetime(const struct wp_names_times *t, uint64_t ttl_s)
 {
-    size_t n = e->names->n_servers;
+    if (ttl_s >= t->ttl_max_us / 1000000)
+        return t->ttl_max_us;
+    return ttl_s * 1000000 > t->ttl_min_us ? ttl_s * 1000000 : t->ttl_min_us;
+}
+
+/* Whether another server, or the same once more, may know better. */
+static bool worth_another(struct entry *e, enum wp_found_kind kind)
+{
+    size_t n = wp_resolver_servers(e->names->resolver);
 
     if (e->asked >= (n == 1 ? 3 : 2 * n))
         return false;
-    switch (status) {
-    case ARES_ENODATA:
+    if (kind == WP_FOUND_EMPTY)
         return ++e->empty < n;
-    case ARES_ESERVFAIL:
-    case ARES_EREFUSED:
-    case ARES_ENOTIMP:
-    case ARES_EFORMERR:
-    case ARES_EBADRESP:
-    case ARES_ETIMEOUT:
-    case ARES_ECONNREFUSED:
-        return true;
-    default:
-        return false;
-    }
+    return kind == WP_FOUND_SILENCE || kind == WP_FOUND_FAILURE;
 }
 
-static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo *ai)
+static void on_found(void *arg, const struct wp_found *f)
 {
     struct entry *e = arg;
-    uint64_t ttl_us = 0;
-    bool kept = false;
+    bool denied = f->kind == WP_FOUND_NO_NAME || f->kind == WP_FOUND_EMPTY || e->empty > 0;
 
-    (void)timeouts;
-    if (status == ARES_EDESTRUCTION || status == ARES_ECANCELLED)
-        goto out; /* whoever ends the channel cares for the entry */
-    if (status == ARES_SUCCESS && ai) {
-        kept = keep(e, ai, &ttl_us);
-        status = kept ? status : ai->nodes ? ARES_ENOMEM : ARES_ENODATA;
-    }
-    if (status == ARES_SUCCESS || status == ARES_ENOTFOUND)
+    if (f->kind == WP_FOUND || f->kind == WP_FOUND_NO_NAME)
         e->names->prefer = e->server;
-    if (kept)
-        settle(e, 0, false, ttl_us);
-    else if (worth_another(e, status))
+    if (f->kind == WP_FOUND)
+        settle(e, keep(e, f) ? 0 : WP_ENOMEM, false, lifetime(&e->names->times, f->ttl_s));
+    else if (worth_another(e, f->kind))
         ask(e);
-    else if (status == ARES_ETIMEOUT && e->empty == 0)
-        settle(e, WP_ETIMEDOUT, false, 0);
-    else if (status == ARES_ENOMEM)
+    else if (f->kind == WP_FOUND_NO_MEMORY)
         settle(e, WP_ENOMEM, false, 0);
     else
-        settle(e, WP_ENONAME, status == ARES_ENOTFOUND || e->empty > 0, 0);
-out:
-    if (ai)
-        ares_freeaddrinfo(ai);
+        settle(e, f->kind == WP_FOUND_SILENCE && !denied ? WP_ETIMEDOUT : WP_ENONAME, denied, 0);
 }
 
 static void ask(struct entry *e)
 {
-    static const struct ares_addrinfo_hints hints = {.ai_family = AF_UNSPEC,
-                                                     .ai_socktype = SOCK_STREAM};
-    struct wp_names *n = e->names;
-    struct server *s;
+    struct wp_resolver *r = e->names->resolver;
 
-    e->server = (e->first + e->asked) % n->n_servers;
-    e->asked++;
-    s = &n->server[e->server];
-    ares_getaddrinfo(s->channel, e->name, NULL, &hints, on_answer, e); /* may answer at once */
-    arm(s);
+    e->server = (e->first + e->asked++) % wp_resolver_servers(r);
+    wp_resolver_ask(r, e->server, e->name, on_found, e);
 }
 
 static void on_patience(struct wp_timer *t)
@@ -567,43 +343,6 @@ static struct entry *find_or_make(struct wp_names *n, const char *name)
     return e;
 }
 
-/* In lower case and ended by a zero; false when it is no name at all. */
-static bool plain_name(struct wp_str host, char out[NAME_MAX_BYTES + 1])
-{
-    if (host.n == 0 || host.n > NAME_MAX_BYTES)
-        return false;
-    for (size_t i = 0; i < host.n; i++) {
-        unsigned char c = (unsigned char)host.p[i];
-
-        if (c <= ' ' || c == 0x7f)
-            return false;
-        out[i] = (char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
-    }
-    out[host.n] = 0;
-    return true;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
-/* What needs no asking: returns how many addresses it has, 0 when it must be asked for. */
-static size_t known(const char *name, struct sockaddr_storage addr[2])
-{
-    if (uv_ip4_addr(name, 0, (struct sockaddr_in *)&addr[0]) == 0 ||
-        uv_ip6_addr(name, 0, (struct sockaddr_in6 *)&addr[0]) == 0)
-        return 1;
-    if (strcmp(name, "localhost") != 0 && strcmp(name, "localhost.") != 0 &&
-        !ends_with(name, ".localhost"))
-        return 0;
-    uv_ip4_addr("127.0.0.1", 0, (struct sockaddr_in *)&addr[0]);
-    uv_ip6_addr("::1", 0, (struct sockaddr_in6 *)&addr[1]);
-    return 2;
-}
-
 /* --- the loop's names --- */
 
 static struct wp_names *names_of(struct wp_loop *l)
@@ -621,7 +360,6 @@ static struct wp_names *names_of(struct wp_loop *l)
         wp_list_init(&n->bucket[i]);
     wp_list_init(&n->lru);
     wp_list_init(&n->ready);
-    wp_list_init(&n->watches);
     wp_timer_init(&n->later, on_later, n);
     l->names = n;
     return n;
@@ -630,15 +368,11 @@ static struct wp_names *names_of(struct wp_loop *l)
 /* Asks for e, making the system's servers on the very first question. */
 static int ask_for(struct wp_names *n, struct entry *e)
 {
-    int rc;
+    int rc = n->resolver ? 0 : wp_resolver_create(&n->resolver, n->loop, NULL, n->times.timeout_us);
 
-    if (!n->server) {
-        rc = servers_make(n, NULL, &n->server, &n->n_servers);
-        if (rc < 0)
-            return rc;
-    }
-    ask_first(e);
-    return 0;
+    if (rc == 0)
+        ask_first(e);
+    return rc;
 }
 
 static void start(struct wp_lookup *q, struct entry *e)
@@ -664,7 +398,7 @@ struct wp_lookup *wp_names_lookup(struct wp_loop *l, struct wp_str host, uint16_
 {
     struct wp_names *n = names_of(l);
     struct wp_lookup *q = n ? wp_calloc(1, sizeof *q) : NULL;
-    char name[NAME_MAX_BYTES + 1];
+    char name[WP_HOSTNAME_BYTES + 1];
     struct entry *e;
 
     if (!q)
@@ -674,13 +408,11 @@ struct wp_lookup *wp_names_lookup(struct wp_loop *l, struct wp_str host, uint16_
     q->fn = fn;
     q->arg = arg;
     wp_list_init(&q->link);
-    if (!plain_name(host, name)) {
+    if (wp_hostname_plain(host, name))
+        q->n = wp_hostname_known(name, q->addr);
+    else
         q->rc = WP_ENONAME;
-        make_ready(q);
-        return q;
-    }
-    q->n = known(name, q->addr);
-    if (q->n) {
+    if (q->n || q->rc < 0) {
         make_ready(q);
         return q;
     }
@@ -700,8 +432,8 @@ void wp_lookup_cancel(struct wp_lookup *q)
 
 void wp_names_stale(struct wp_loop *l, struct wp_str host)
 {
-    char name[NAME_MAX_BYTES + 1];
-    struct entry *e = l->names && plain_name(host, name) ? find(l->names, name) : NULL;
+    char name[WP_HOSTNAME_BYTES + 1];
+    struct entry *e = l->names && wp_hostname_plain(host, name) ? find(l->names, name) : NULL;
 
     if (e && !e->asking)
         e->until_us = 0;
@@ -710,19 +442,14 @@ void wp_names_stale(struct wp_loop *l, struct wp_str host)
 int wp_names_servers(struct wp_loop *l, const char *csv)
 {
     struct wp_names *n = names_of(l);
-    struct server *fresh, *old;
-    size_t n_fresh, n_old;
-    int rc = n ? servers_make(n, csv, &fresh, &n_fresh) : WP_ENOMEM;
+    struct wp_resolver *fresh;
+    int rc = n ? wp_resolver_create(&fresh, l, csv, n->times.timeout_us) : WP_ENOMEM;
 
     if (rc < 0)
         return rc;
-    old = n->server;
-    n_old = n->n_servers;
-    n->server = fresh;
-    n->n_servers = n_fresh;
+    wp_resolver_destroy(n->resolver);
+    n->resolver = fresh;
     n->prefer = 0;
-    if (old)
-        servers_free(n, old, n_old);
     WP_LIST_EACH(&n->lru, it)
     {
         struct entry *e = WP_CONTAINER(it, struct entry, lru);
@@ -765,8 +492,7 @@ void wp_names_destroy(struct wp_names *n)
     if (n->loop->names == n)
         n->loop->names = NULL;
     wp_timer_stop(n->loop, &n->later);
-    if (n->server)
-        servers_free(n, n->server, n->n_servers);
+    wp_resolver_destroy(n->resolver);
     WP_LIST_EACH(&n->lru, it)
     {
         struct entry *e = WP_CONTAINER(it, struct entry, lru);

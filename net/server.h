@@ -49,7 +49,7 @@ struct wp_exchange_ops {
     /*
      * Exactly once, last; x is gone afterwards.  0: the answer is out.  WP_ECANCELED: the client went away.
      * WP_ETIMEDOUT: it sent or read too slowly.  WP_EPROTO / WP_ETOOBIG: its body broke the rules (it has been answered
-     * 400 or 413 if no answer had begun).
+     * 400 or 413 if no answer had begun).  WP_ENOMEM: there was no memory to go on.
      */
     void (*on_over)(struct wp_exchange *x, int rc);
 };
@@ -58,12 +58,13 @@ struct wp_server_conf {
     struct wp_str address; /* "127.0.0.1:30000", "[::]:0", ":8000" (all addresses) */
     bool reuse_port;       /* SO_REUSEPORT: for several loops of one process */
     size_t connections;    /* at once, for this server; beyond, accepting pauses.  0: no limit */
+    /* 0 is the default: */
     uint32_t head_bytes;   /* 65536 */
     uint64_t body_bytes;   /* 64 MiB */
-    uint64_t head_us;      /* from a head's first byte to its end: else 408 */
-    uint64_t body_us;      /* longest silence inside a body; and a body must average 1 KiB/s after that long: else 408 */
-    uint64_t keepalive_us; /* idle between requests */
-    uint64_t send_us;      /* longest time in which a client takes nothing of what is queued */
+    uint64_t head_us;      /* 5 s, from a head's first byte to its end: else 408 */
+    uint64_t body_us;      /* 60 s, longest silence inside a body; and a body must average 1 KiB/s after that long: else 408 */
+    uint64_t keepalive_us; /* 60 s, idle between requests, and before the first */
+    uint64_t send_us;      /* 60 s, longest time in which a client takes nothing of what is queued (and a quarter more) */
     void (*on_request)(struct wp_exchange *x, void *arg);
     /*
      * Writes the body of an answer that the server makes itself (400, 408, 413, 431, 501, 505) into out and returns its
@@ -97,15 +98,20 @@ void wp_reply_interim(struct wp_exchange *x, int status, const struct wp_field *
 
 /*
  * The answer's head.  length -1: unknown, goes chunked (or close-delimited to HTTP/1.0).  Fields: as given, less
- * Content-Length, Transfer-Encoding, Connection, Date when the server sets them itself.  Copied.  Once an exchange.
+ * Content-Length, Transfer-Encoding and Connection, which the server sets itself ("close" among them is obeyed); a Date
+ * is added when there is none; one that is not clean is left out.  Copied.  Once an exchange; goes out with the first
+ * of the body, or alone at the turn's end.
  * Nothing here fails to the caller: what breaks is told by on_over, later than the call.
  */
 void wp_reply_head(struct wp_exchange *x, int status, struct wp_str reason, const struct wp_field *field, size_t n,
                    int64_t length);
 void wp_reply_body(struct wp_exchange *x, const char *p, size_t n); /* copied where the kernel does not take it */
 void wp_reply_blob(struct wp_exchange *x, struct wp_blob *b);       /* referenced, not copied */
-void wp_reply_end(struct wp_exchange *x);
-/* The answer cannot be completed: the client must see that (no last chunk; the connection is reset). */
+void wp_reply_end(struct wp_exchange *x); /* of the request's body no more is handed out */
+/*
+ * The answer cannot be completed, and the client must see that: no last chunk or less than the length, then a FIN behind
+ * all that was said; a reset where a FIN would look like an end, or nothing was said.  on_over(x, WP_ECANCELED) follows.
+ */
 void wp_reply_abort(struct wp_exchange *x);
 bool wp_reply_begun(const struct wp_exchange *x);   /* wp_reply_head was called */
 size_t wp_reply_queued(const struct wp_exchange *x); /* bytes that wait for the client */

@@ -88,8 +88,8 @@ void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double
     uint64_t from = ask->tokens - (uint64_t)missing;
 
     if (!(fix > 0))
-        fix = 1; /* NaN too */
-    fix = within(fix, 0.1, 10);
+        fix = 1;                 /* NaN too */
+    fix = within(fix, 0.05, 20); /* as far as the router learns */
     v->term[WP_TERM_WAIT] = wait;
     v->term[WP_TERM_FETCH] = within(fetch_us(ask, w) - wait, 0, 1e18);
     v->term[WP_TERM_COMPUTE] = fix * wp_slow_down(p, w->decoding, (double)w->kv_tokens) *

@@ -4,6 +4,7 @@
 #include "router/ctl.h"
 #include "router/help.h"
 #include "router/serve.h"
+#include "sim/commands.h"
 
 #include <signal.h>
 
@@ -15,6 +16,8 @@ static const struct wp_command commands[] = {
     {"ctl",      wp_ctl_main,      "workers, explain, decisions, drain, reload: the admin API from a shell"},
     {"check",    wp_check_main,    "read a configuration and say what is wrong with it"},
     {"policies", wp_policies_main, "list what can choose a worker"},
+    {"engine",   wp_engine_main,   "a simulated inference engine behind vLLM's HTTP API"},
+    {"trace",    wp_trace_main,    "make a request trace, or state the statistics of one"},
     {"version",  wp_version_main,  "print the version"},
     {"help",     help,             "print this, a command's flags, or every setting"},
     {NULL, NULL, NULL},

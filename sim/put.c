@@ -35,7 +35,7 @@ void wp_put_u(struct wp_put *o, uint64_t x)
 void wp_put_f(struct wp_put *o, double x)
 {
     if (o->rc == 0)
-        o->rc = wp_buf_printf(o->b, "%.17g", isfinite(x) ? x : 0);
+        o->rc = wp_buf_printf(o->b, "%.9g", isfinite(x) ? x : 0);
 }
 
 void wp_put_json(struct wp_put *o, struct wp_str s)

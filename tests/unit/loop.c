@@ -96,6 +96,7 @@ struct letter {
     struct wp_letter letter;
     struct wp_loop *l;
     int n, *next;
+    struct wp_timer *victim;
     bool stop;
 };
 
@@ -104,6 +105,8 @@ static void on_letter(struct wp_letter *letter)
     struct letter *m = WP_CONTAINER(letter, struct letter, letter);
 
     EXPECT_INT("order", (*m->next)++, m->n);
+    if (m->victim)
+        wp_timer_stop(m->l, m->victim);
     if (m->stop)
         wp_loop_stop(m->l);
 }
@@ -117,13 +120,14 @@ static void a_timer_that_rearms_itself_lets_others_work(void)
 
     started(&l);
     a = (struct note){.l = &l, .fired = &fired, .rearms = 1 << 30};
-    m = (struct letter){.letter.fn = on_letter, .l = &l, .next = &next, .stop = true};
+    m = (struct letter){
+        .letter.fn = on_letter, .l = &l, .next = &next, .victim = &a.t, .stop = true};
     wp_timer_init(&a.t, on_note, &a);
     wp_timer_in(&l, &a.t, 0);
     wp_loop_post(&l, &m.letter);
     EXPECT_INT("run", 0, wp_loop_run(&l));
     EXPECT_INT("the letter came", 1, next);
-    wp_timer_stop(&l, &a.t);
+    EXPECT_TRUE("stopped", !a.t.armed);
     wp_loop_fini(&l);
 }
 

@@ -300,7 +300,7 @@ static void what_was_learnt_and_what_is_doubted_change_compute(void)
     w.correction = NAN;
     EXPECT_NEAR("nothing learnt", base, price_of(&c, &w, 8192, WP_TERM_COMPUTE), 1e-6);
     w.correction = 1e9;
-    EXPECT_NEAR("at most ten times", 10 * base, price_of(&c, &w, 8192, WP_TERM_COMPUTE), 1e-3);
+    EXPECT_NEAR("at most twenty times", 20 * base, price_of(&c, &w, 8192, WP_TERM_COMPUTE), 1e-3);
     w.correction = 1;
     w.doubtful = 1024;
     EXPECT_NEAR("half of a doubtful hit", wp_prefill_us(&e, 3584, 8192),

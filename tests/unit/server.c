@@ -587,6 +587,42 @@ static const char *refuse_text(int status, const char *why, struct wp_buf *out, 
     return "text/plain";
 }
 
+/* The files of tests/data/cases/raw: what they hide never becomes a request, and the next client is
+ * served. */
+static void the_cases_of_others_smuggle_nothing(void)
+{
+    static const char *const files[] = {
+        "B001", "B001b", "B003", "B005",      "B005b", "B007", "B009", "B010", "B010b", "B013",
+        "B015", "B015b", "B016", "B017",      "B020",  "B021", "B022", "B025", "B025b", "B028",
+        "B030", "B030b", "B059", "B099-head", "B118",  "B119", "B246", "plain"};
+    struct client *c;
+
+    set_up(NULL);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[64];
+        size_t n;
+        char *p;
+
+        snprintf(path, sizeof path, "cases/raw/%s.http", files[i]);
+        p = wp_test_data(path, &n);
+        if (!p)
+            continue;
+        c = dial();
+        say_n(c, p, n);
+        wp_free(p);
+        for (int k = 0; k < 10; k++)
+            turn();
+        EXPECT_TRUE(files[i], !c->reset);
+        hang_up(c);
+        c = ask(GET("/now"));
+        UNTIL(heard(c, "now"));
+        hang_up(c);
+    }
+    wp_buf_add(&rig.targets, "", 1);
+    EXPECT_TRUE("nothing hidden ran", !strstr(rig.targets.p, "smuggled"));
+    tear_down();
+}
+
 static void refusals_may_have_a_form_of_their_own(void)
 {
     struct wp_server_conf form = conf();
@@ -999,6 +1035,49 @@ static void a_port_is_taken_once(void)
     tear_down();
 }
 
+static void loops_may_share_a_port(void)
+{
+    struct wp_server_conf shared = conf();
+    struct wp_server *other = NULL;
+    struct wp_err err = WP_ERR_INIT;
+    char address[32];
+    int closed_before;
+
+    shared.address = WP_STR("[::1]:0");
+    shared.reuse_port = true;
+    set_up(&shared);
+    snprintf(address, sizeof address, "[::1]:%u", wp_server_port(rig.s));
+    shared.address = wp_str_of(address);
+    EXPECT_INT("second", 0, wp_server_create(&other, &rig.l, &shared, &err));
+    EXPECT_UINT("port", wp_server_port(rig.s), wp_server_port(other));
+    closed_before = rig.closed;
+    wp_server_destroy(other, on_server_closed, NULL);
+    UNTIL(rig.closed == closed_before + 1);
+    rig.closed = 0;
+    shared.address = WP_STR(":0");
+    EXPECT_INT("all addresses", 0, wp_server_create(&other, &rig.l, &shared, &err));
+    EXPECT_TRUE("a port", wp_server_port(other) != 0);
+    wp_server_destroy(other, NULL, NULL);
+    tear_down(); /* the loop was stopped already: closing ends all the same */
+}
+
+static void empty_lines_between_requests_begin_nothing(void)
+{
+    struct wp_server_conf quick = conf();
+    struct client *c;
+
+    quick.head_us = 10 * MS;
+    set_up(&quick);
+    c = ask(GET("/now") "\r\n");
+    UNTIL(heard(c, "now") == 1 && rig.overs == 1);
+    for (uint64_t since = wp_now_us(); wp_now_us() - since < 30 * MS;)
+        turn();
+    EXPECT_INT("no 408", 0, heard(c, "408"));
+    say(c, "\r\n" GET("/now"));
+    UNTIL(heard(c, "now") == 2);
+    tear_down();
+}
+
 static void interim_answers_go_before_the_answer(void)
 {
     const struct wp_field field[] = {{WP_STR("Link"), WP_STR("x")},
@@ -1088,6 +1167,7 @@ const struct wp_suite suite_server = {
          no_100_when_the_body_is_coming_or_not_wanted},
         {"a body past the limit is refused", a_body_past_the_limit_is_refused},
         {"what is not HTTP is answered and closed", what_is_not_http_is_answered_and_closed},
+        {"the cases of others smuggle nothing", the_cases_of_others_smuggle_nothing},
         {"refusals may have a form of their own", refusals_may_have_a_form_of_their_own},
         {"an early answer arrives while the body is still sent",
          an_early_answer_arrives_while_the_body_is_still_sent},
@@ -1111,6 +1191,8 @@ const struct wp_suite suite_server = {
         {"accepting rests while there are no descriptors",
          accepting_rests_while_there_are_no_descriptors},
         {"a port is taken once", a_port_is_taken_once},
+        {"loops may share a port", loops_may_share_a_port},
+        {"empty lines between requests begin nothing", empty_lines_between_requests_begin_nothing},
         {"interim answers go before the answer", interim_answers_go_before_the_answer},
         {"any allocation may fail", any_allocation_may_fail},
         {"nothing is allocated for what the kernel takes",

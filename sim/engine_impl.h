@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim/engine_impl.h - what engine.c (server and routes), jobs.c (requests in the model) and
+ * gauges.c (the metrics page) share. Nobody else includes it.
+ */
+#ifndef WP_SIM_ENGINE_IMPL_H
+#define WP_SIM_ENGINE_IMPL_H
+
+#include "base/metrics.h"
+#include "base/rng.h"
+#include "sim/answer.h"
+#include "sim/engine.h"
+
+struct wp_gauges {
+    struct wp_metrics *m;
+    struct wp_series *running, *waiting, *by_capacity, *usage;
+    struct wp_series *queries, *hits, *prompt, *computed, *local, *asked, *external, *cached,
+        *tier[3], *generated;
+    struct wp_series *by_length, *by_stop, *by_abort, *preemptions;
+    struct wp_series *ttft, *itl, *e2e, *prompts, *outputs;
+};
+
+struct wp_engine {
+    struct wp_loop *loop;
+    struct wp_server *server;
+    struct wp_model *model;
+    struct wp_timer clock; /* when the model has something to say */
+    struct wp_model_conf cost;
+    struct wp_oai_limits limits;
+    struct wp_gauges gauges;
+    struct wp_list doomed; /* jobs that a fault ends: after the model has had its turn */
+    struct wp_buf scratch; /* one event at a time */
+    struct wp_fault *fault;
+    size_t n_faults;
+    char *name;
+    char fingerprint[32];
+    uint64_t seed;
+    uint64_t born_us, told_us; /* where the model's time starts, and how far it has been played */
+    struct wp_rng ids;         /* of request ids: never the same in two processes */
+    uint32_t stalled;          /* requests that a fault keeps */
+    void (*closed)(void *arg);
+    void *closed_arg;
+};
+
+struct wp_job;
+
+/* One exchange: made when its head has come, gone when it is over. */
+struct wp_visit {
+    struct wp_engine *engine;
+    struct wp_exchange *x;
+    const struct wp_route *route;
+    struct wp_buf body;
+    struct wp_job *job;   /* NULL: none, or not yet */
+    struct wp_timer slow; /* of a slow-accept fault */
+    bool failed;          /* out of memory while the body came */
+};
+
+/* sim/jobs.c, sim/turns.c: a completion or chat whose body is whole.  Answers, now or later. */
+void wp_job_start(struct wp_visit *v, bool chat);
+void wp_job_over(struct wp_job *j);       /* its exchange is over: out of the model, freed */
+void wp_engine_turn(struct wp_engine *e); /* plays what is due and sets the clock */
+void wp_engine_on_clock(struct wp_timer *t);
+extern const struct wp_model_ops wp_engine_model_ops;
+/* sim/gauges.c */
+int wp_gauges_init(struct wp_gauges *g, const char *model, struct wp_err *err);
+void wp_gauges_fini(struct wp_gauges *g);
+int wp_gauges_page(struct wp_engine *e, struct wp_buf *out);
+
+#endif
