@@ -17,6 +17,7 @@ static const struct wp_command commands[] = {
     {"check",    wp_check_main,    "read a configuration and say what is wrong with it"},
     {"policies", wp_policies_main, "list what can choose a worker"},
     {"engine",   wp_engine_main,   "a simulated inference engine behind vLLM's HTTP API"},
+    {"load",     wp_load_main,     "play a trace at an OpenAI endpoint and measure"},
     {"trace",    wp_trace_main,    "make a request trace, or state the statistics of one"},
     {"version",  wp_version_main,  "print the version"},
     {"help",     help,             "print this, a command's flags, or every setting"},

@@ -4,6 +4,7 @@
 #define WP_SIM_COMMANDS_H
 
 #include "sim/engine.h"
+#include "sim/load.h"
 #include "sim/trace_cmd.h"
 
 #endif
