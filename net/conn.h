@@ -96,8 +96,8 @@ struct wp_str wp_server_date(struct wp_server *s);
 void wp_server_forget(struct wp_server *s, struct wp_conn *c); /* c is gone */
 
 /* net/conn.c */
-int wp_conn_accept(struct wp_server *s, int fd, const struct sockaddr *peer,
-                   socklen_t n);                   /* takes fd, also on failure */
+/* Takes fd, also on failure. */
+int wp_conn_accept(struct wp_server *s, int fd, const struct sockaddr *peer, socklen_t n);
 void wp_conn_close(struct wp_conn *c, bool reset); /* an exchange gets WP_ECANCELED */
 void wp_conn_fail(struct wp_conn *c, int rc);      /* closes with a reset; the exchange gets rc */
 void wp_conn_linger(struct wp_conn *c);            /* everything is said */
@@ -107,15 +107,15 @@ void wp_conn_wrote(struct wp_conn *c);    /* after each write: watches that it i
 void wp_ex_over(struct wp_ex *x, int rc); /* the first code counts */
 
 /* net/body.c */
-size_t wp_body_eat(struct wp_ex *x, const char *p,
-                   size_t n);      /* takes one step from p[n]; the bytes used */
+/* Takes one step from p[n]; the bytes used. */
+size_t wp_body_eat(struct wp_ex *x, const char *p, size_t n);
 void wp_body_end(struct wp_ex *x); /* it is whole: tells the handler */
-void wp_body_bad(struct wp_ex *x, int rc, int status,
-                 const char *why);     /* ends the exchange; answers if it may */
+/* Ends the exchange with rc, and answers with status if no answer has begun. */
+void wp_body_bad(struct wp_ex *x, int rc, int status, const char *why);
 void wp_body_clock(struct wp_conn *c); /* sets or stops its deadline */
-void wp_body_late(struct wp_conn *c);  /* that has come */
-void wp_body_continue(
-    struct wp_ex *x); /* the handler wants the body: sends the 100 if one is waited for */
+void wp_body_late(struct wp_conn *c);  /* the deadline has come */
+/* The handler wants the body: sends the 100 if one is waited for. */
+void wp_body_continue(struct wp_ex *x);
 
 /* net/exchange.c */
 void wp_ex_flush(struct wp_ex *x); /* a head that waits goes out alone */

@@ -381,6 +381,26 @@ static void requests_may_come_byte_by_byte(void)
     tear_down();
 }
 
+static void requests_may_be_cut_at_every_byte(void)
+{
+    static const char text[] =
+        POST("/echo", "Transfer-Encoding: chunked\r\n") "5\r\nhello\r\n0\r\n\r\n" GET("/now");
+
+    set_up(NULL);
+    for (size_t cut = 1; cut < sizeof text - 1; cut++) {
+        struct client *c = dial();
+        int before = rig.overs;
+
+        say_n(c, text, cut);
+        turn();
+        turn();
+        say_n(c, text + cut, sizeof text - 1 - cut);
+        UNTIL(rig.overs == before + 2 && heard(c, "hello") && heard(c, "now"));
+        hang_up(c);
+    }
+    tear_down();
+}
+
 static void a_long_body_passes_in_pieces(void)
 {
     enum { N = 600000 };
@@ -1156,6 +1176,7 @@ const struct wp_suite suite_server = {
         {"a reset is noticed behind a pipelined request",
          a_reset_is_noticed_behind_a_pipelined_request},
         {"requests may come byte by byte", requests_may_come_byte_by_byte},
+        {"requests may be cut at every byte", requests_may_be_cut_at_every_byte},
         {"a long body passes in pieces", a_long_body_passes_in_pieces},
         {"answers without bodies have none", answers_without_bodies_have_none},
         {"an unknown length goes chunked", an_unknown_length_goes_chunked},
