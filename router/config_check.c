@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/config_check.h"
 
+#include "adapters/adapter.h"
 #include "net/http.h"
 #include "policies/profile.h"
 
@@ -10,8 +11,6 @@
 
 static const char id_letters[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@[]-";
-/* As adapters/adapter.h has them, and the word for finding out. */
-static const char *const engines[] = {"auto", "vllm", "openai"};
 
 int wp_check_address(const char *text, struct wp_err *err)
 {
@@ -86,7 +85,7 @@ static int one_of(const char *text, const char *what, const char *const known[],
 
 const char *wp_known_engine(size_t i)
 {
-    return i < 3 ? engines[i] : NULL;
+    return wp_engines[i] ? wp_engines[i]->name : NULL;
 }
 
 const char *wp_known_tokenizer(size_t i)
@@ -97,8 +96,12 @@ const char *wp_known_tokenizer(size_t i)
 int wp_check_engine(const char *text, struct wp_err *err)
 {
     static const char *const later[] = {"sglang", "trtllm", "llamacpp"};
+    const char *known[16];
+    size_t n = 0;
 
-    return one_of(text, "engine", engines, 3, later, 3, err);
+    for (; n < 16 && wp_engines[n]; n++)
+        known[n] = wp_engines[n]->name;
+    return one_of(text, "engine", known, n, later, 3, err);
 }
 
 int wp_check_tokenizer(const char *text, struct wp_err *err)

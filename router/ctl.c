@@ -110,6 +110,15 @@ static void show_workers(json_t *j)
     }
 }
 
+static void show_terms(json_t *terms)
+{
+    for (void *it = json_object_iter(terms); it; it = json_object_iter_next(terms, it)) {
+        const char *key = json_object_iter_key(it);
+
+        printf(" %s=%.1f", key, json_number_value(json_object_iter_value(it)) / (strcmp(key, "score") == 0 ? 1 : 1000));
+    }
+}
+
 static void show_candidates(json_t *list, const char *chosen)
 {
     json_t *c;
@@ -119,8 +128,7 @@ static void show_candidates(json_t *list, const char *chosen)
     printf(" %12s %12s  terms (ms)\n", "price ms", "ttft ms");
     json_array_foreach(list, i, c)
     {
-        json_t *term, *price = json_object_get(c, "price_us"), *ttft = json_object_get(c, "ttft_us");
-        const char *key;
+        json_t *price = json_object_get(c, "price_us"), *ttft = json_object_get(c, "ttft_us");
 
         printf("%c %-24s %8.0f %8.0f", strcmp(chosen, text(c, "worker")) == 0 ? '*' : ' ', text(c, "worker"),
                number(json_object_get(c, "overlap"), "total"), number(c, "in_flight"));
@@ -132,8 +140,7 @@ static void show_candidates(json_t *list, const char *chosen)
             printf(" %12.1f ", json_number_value(ttft) / 1000);
         else
             printf(" %12s ", "-");
-        json_object_foreach(json_object_get(c, "terms_us"), key, term)
-            printf(" %s=%.1f", key, json_number_value(term) / (strcmp(key, "score") == 0 ? 1 : 1000));
+        show_terms(json_object_get(c, "terms_us"));
         puts("");
     }
 }

@@ -14,7 +14,7 @@
 enum { WP_RECORDS = 1024, WP_RECORD_CANDIDATES = 16 };
 
 struct wp_candidate {
-    char worker[64];
+    char worker[132];
     struct wp_verdict verdict;
     uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, history_tokens, in_flight_tokens;
 };
@@ -22,7 +22,7 @@ struct wp_candidate {
 struct wp_record {
     uint64_t id; /* 0: an empty slot */
     uint64_t at_us, wall_us, draw;
-    char model[96], policy[24], chosen[64];
+    char model[96], policy[24], chosen[132];
     uint32_t tokens, max_tokens;
     bool exact;
     size_t n_workers; /* that were candidates */
