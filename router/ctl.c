@@ -90,8 +90,7 @@ static double number(json_t *o, const char *key)
 
 static void show_workers(json_t *j)
 {
-    json_t *list = json_object_get(j, "workers"), *w;
-    size_t i;
+    json_t *list = json_object_get(j, "workers");
 
     if (!list) { /* one worker: all there is to know */
         json_dumpf(j, stdout, JSON_INDENT(2));
@@ -99,8 +98,8 @@ static void show_workers(json_t *j)
         return;
     }
     printf("%-24s %-9s %-9s %8s %8s %9s %10s  %s\n", "worker", "state", "breaker", "requests", "in flight", "backlog", "wait ms", "models");
-    json_array_foreach(list, i, w)
-    {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *w = json_array_get(list, i);
         json_t *models = json_object_get(w, "models");
 
         printf("%-24s %-9s %-9s %8.0f %8.0f %9.0f %10.1f  %s%s\n", text(w, "id"),
@@ -121,13 +120,10 @@ static void show_terms(json_t *terms)
 
 static void show_candidates(json_t *list, const char *chosen)
 {
-    json_t *c;
-    size_t i;
-
     printf("%-26s %8s %8s", "worker", "overlap", "in flight");
     printf(" %12s %12s  terms (ms)\n", "price ms", "ttft ms");
-    json_array_foreach(list, i, c)
-    {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *c = json_array_get(list, i);
         json_t *price = json_object_get(c, "price_us"), *ttft = json_object_get(c, "ttft_us");
 
         printf("%c %-24s %8.0f %8.0f", strcmp(chosen, text(c, "worker")) == 0 ? '*' : ' ', text(c, "worker"),
@@ -166,15 +162,14 @@ static void show_decision(json_t *j)
 
 static void show_decisions(json_t *j)
 {
-    json_t *list = json_object_get(j, "decisions"), *d;
-    size_t i;
+    json_t *list = json_object_get(j, "decisions");
 
     if (!list) {
         show_decision(j);
         return;
     }
-    json_array_foreach(list, i, d)
-        show_decision(d);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        show_decision(json_array_get(list, i));
 }
 
 static void show_plain(json_t *j)
