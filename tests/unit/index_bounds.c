@@ -33,7 +33,7 @@ static void apply_chain(struct wp_index_rig *r, enum wp_kv_kind kind, uint32_t h
 static void churn_leaves_the_memory_flat(void)
 {
     struct wp_index_rig r;
-    struct wp_index_stats warm, s;
+    struct wp_index_stats warm = {0}, s;
     long live = 0;
 
     wp_index_rig_init(&r, NULL);
