@@ -63,6 +63,7 @@ start_engines() {
     } >"$dir/warmpath.yaml"
     i=0
     while [ $i -lt "$engines" ]; do
+        rm -f "$dir/engine$i"
         "$bin" engine --listen 127.0.0.1:0 --model $model --profile $profile --speed "$speed" --seed $((i + 1)) \
             >"$dir/engine$i" 2>&1 &
         pid=$!
@@ -77,6 +78,7 @@ start_engines() {
 
 # start_router POLICY LISTEN ADMIN
 start_router() {
+    rm -f "$dir/router"
     "$bin" serve -c "$dir/warmpath.yaml" --policy "$1" --listen "$2" --admin "$3" 2>"$dir/router" &
     router=$!
     pids="$pids $router"
