@@ -130,8 +130,8 @@ up)
 The fleet is up: $engines simulated engines behind http://$api (admin http://$admin).  Ctrl-C ends it.
 
   curl -s http://$api/v1/models
-  curl -s http://$api/v1/completions -d '{"model":"$model","prompt":"Once upon a time","max_tokens":16}' -D -
-  curl -sN http://$api/v1/chat/completions -d '{"model":"$model","stream":true,"max_tokens":16,"messages":[{"role":"user","content":"hello"}]}'
+  curl -s http://$api/v1/completions -H 'Content-Type: application/json' -d '{"model":"$model","prompt":"Once upon a time","max_tokens":16}' -D -
+  curl -sN http://$api/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"$model","stream":true,"max_tokens":16,"messages":[{"role":"user","content":"hello"}]}'
   curl -s http://$admin/explain -d '{"model":"$model","prompt":"Once upon a time"}'
   $bin ctl --admin http://$admin workers
   $bin load --target http://$api --trace $trace --requests 200 --speed $speed --jitter $jitter

@@ -230,7 +230,8 @@ static int show(const struct ctl *c, const struct command *cmd, int status, stru
     if (status >= 400 || !j) {
         const char *message = text(json_object_get(j, "error"), "message");
 
-        fprintf(stderr, "warmpath ctl: the router answered %d: %s\n", status, message[0] ? message : wp_reason(status));
+        fprintf(stderr, "warmpath ctl: the router answered %d: %s\n", status,
+                message[0] ? message : !j ? "what came is not JSON" : wp_reason(status));
         json_decref(j);
         return 1;
     }

@@ -82,7 +82,7 @@ int wp_record_json(const struct wp_record *r, struct wp_buf *b)
                            (unsigned long long)r->wall_us);
 
     rc = rc ? rc : wp_buf_json(b, wp_str_of(r->model));
-    rc = rc ? rc : wp_buf_printf(b, ",\"policy\":\"%s\",\"draw\":%llu,\"tokens\":%u,\"exact\":%s,\"max_tokens\":%u,\"chosen\":",
+    rc = rc ? rc : wp_buf_printf(b, ",\"policy\":\"%s\",\"draw\":\"%llu\",\"tokens\":%u,\"exact\":%s,\"max_tokens\":%u,\"chosen\":",
                                  r->policy, (unsigned long long)r->draw, r->tokens, r->exact ? "true" : "false", r->max_tokens);
     rc = rc ? rc : wp_buf_json(b, wp_str_of(r->chosen));
     rc = rc ? rc : wp_buf_printf(b, ",\"workers\":%zu,\"candidates\":[", r->n_workers);

@@ -41,6 +41,7 @@ int wp_records_init(struct wp_records *r, struct wp_err *err);
 void wp_records_fini(struct wp_records *r);
 struct wp_record *wp_records_new(struct wp_records *r);              /* cleared, id set; never NULL */
 struct wp_record *wp_records_at(struct wp_records *r, uint64_t id); /* NULL: no longer, or never, there */
+/* 64-bit numbers that a reader of JSON may round stand in quotes: the draw. */
 int wp_record_json(const struct wp_record *r, struct wp_buf *out);
 int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *out);
 
