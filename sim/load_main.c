@@ -177,12 +177,16 @@ static int ask_model(const struct options *o, struct wp_buf *name, struct wp_err
     return rc;
 }
 
+/* The process while it plays; the report is made when the last request is over, then everything is
+ * closed. */
 struct run {
     struct wp_loop loop;
     struct wp_load *load;
+    const struct options *options;
     uv_signal_t signal[2];
     struct wp_timer progress;
-    bool done;
+    struct wp_err err;
+    int rc;
 };
 
 static void say_progress(struct run *r, const char *end)
@@ -203,53 +207,12 @@ static void on_progress(struct wp_timer *t)
     wp_timer_in(&r->loop, &r->progress, PROGRESS_MS * 1000);
 }
 
-static void on_done(void *arg)
-{
-    struct run *r = arg;
-
-    if (r->progress.armed)
-        say_progress(r, "\n");
-    wp_timer_stop(&r->loop, &r->progress);
-    for (int i = 0; i < 2; i++)
-        uv_close((uv_handle_t *)&r->signal[i], NULL);
-    r->done = true;
-    wp_loop_stop(&r->loop);
-}
-
 static void on_signal(uv_signal_t *s, int number)
 {
     struct run *r = s->data;
 
     (void)number;
     wp_load_stop(r->load);
-}
-
-static void on_closed(void *arg)
-{
-    struct run *r = arg;
-
-    wp_loop_stop(&r->loop);
-}
-
-static int play(struct run *r, const struct options *o, const struct wp_trace *trace,
-                struct wp_err *err)
-{
-    static const int numbers[2] = {SIGINT, SIGTERM};
-    int rc = wp_load_create(&r->load, &r->loop, &o->conf, trace, on_done, r, err);
-
-    if (rc < 0)
-        return rc;
-    wp_timer_init(&r->progress, on_progress, r);
-    if (isatty(STDERR_FILENO))
-        wp_timer_in(&r->loop, &r->progress, PROGRESS_MS * 1000);
-    for (int i = 0; i < 2; i++) {
-        uv_signal_init(&r->loop.uv, &r->signal[i]);
-        r->signal[i].data = r;
-        uv_signal_start(&r->signal[i], on_signal, numbers[i]);
-    }
-    while (!r->done)
-        wp_loop_run(&r->loop);
-    return 0;
 }
 
 static int write_json(const char *path, const struct wp_buf *text, struct wp_err *err)
@@ -263,8 +226,9 @@ static int write_json(const char *path, const struct wp_buf *text, struct wp_err
 }
 
 /* Prints what there is.  Returns 1 when nothing went well, so that a script notices. */
-static int tell(struct run *r, const struct options *o, struct wp_err *err)
+static int tell(struct run *r)
 {
+    const struct options *o = r->options;
     struct wp_buf text = {0}, json = {0};
     struct wp_load_state s;
     int rc = wp_load_text(r->load, &text);
@@ -272,15 +236,57 @@ static int tell(struct run *r, const struct options *o, struct wp_err *err)
     if (rc == 0 && o->json)
         rc = wp_load_json(r->load, &json);
     if (rc < 0)
-        wp_fail(err, rc, "out of memory");
+        wp_fail(&r->err, rc, "out of memory");
     if (rc == 0)
         fwrite(text.p, 1, text.n, stdout);
     if (rc == 0 && o->json)
-        rc = write_json(o->json, &json, err);
+        rc = write_json(o->json, &json, &r->err);
     wp_load_state(r->load, &s);
     wp_buf_fini(&text);
     wp_buf_fini(&json);
     return rc < 0 ? rc : s.failed == s.ended;
+}
+
+static void on_closed(void *arg)
+{
+    struct run *r = arg;
+
+    wp_loop_stop(&r->loop);
+}
+
+static void on_done(void *arg)
+{
+    struct run *r = arg;
+
+    if (r->progress.armed)
+        say_progress(r, "\n");
+    wp_timer_stop(&r->loop, &r->progress);
+    for (int i = 0; i < 2; i++)
+        uv_close((uv_handle_t *)&r->signal[i], NULL);
+    r->rc = tell(r);
+    wp_load_destroy(r->load, on_closed, r);
+}
+
+static int play(struct run *r, const struct wp_trace *trace)
+{
+    static const int numbers[2] = {SIGINT, SIGTERM};
+    int rc = wp_load_create(&r->load, &r->loop, &r->options->conf, trace, on_done, r, &r->err);
+
+    if (rc < 0) {
+        wp_loop_stop(&r->loop);
+        wp_loop_run(&r->loop);
+        return rc;
+    }
+    wp_timer_init(&r->progress, on_progress, r);
+    if (isatty(STDERR_FILENO))
+        wp_timer_in(&r->loop, &r->progress, PROGRESS_MS * 1000);
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&r->loop.uv, &r->signal[i]);
+        r->signal[i].data = r;
+        uv_signal_start(&r->signal[i], on_signal, numbers[i]);
+    }
+    wp_loop_run(&r->loop);
+    return r->rc;
 }
 
 /* As many descriptors as the system lets us have: an open loop may need thousands. */
@@ -297,18 +303,17 @@ static void raise_limit(void)
 static int run(struct options *o, const struct wp_trace *trace, struct wp_err *err)
 {
     struct run *r = wp_calloc(1, sizeof *r);
-    int rc = r ? wp_loop_init(&r->loop, err) : wp_fail(err, WP_ENOMEM, "out of memory");
+    int rc = r ? wp_loop_init(&r->loop, &r->err) : WP_ENOMEM;
 
     if (rc == 0) {
-        rc = play(r, o, trace, err);
-        if (rc == 0)
-            rc = tell(r, o, err);
-        if (r->load) {
-            wp_load_destroy(r->load, on_closed, r);
-            wp_loop_run(&r->loop);
-        }
+        r->options = o;
+        rc = play(r, trace);
         wp_loop_fini(&r->loop);
     }
+    if (r)
+        *err = r->err;
+    else
+        wp_fail(err, rc, "out of memory");
     wp_free(r);
     return rc;
 }

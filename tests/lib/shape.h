@@ -18,9 +18,8 @@ void wp_shape_text(struct wp_str json, struct wp_buf *out);
 void wp_shape_stream(struct wp_str sse, struct wp_buf *out);
 
 /*
- * The body of a captured request (fixtures/real): as JSON text, with {"gen": [seed, n]} and
- * {"repeat": [text, n]} written out. The caller's (wp_free).  content_type: what a client sends
- * with it; NULL: no body.
+ * The body of a captured request (tests/data/spec/real): as JSON text, with {"gen": [seed, n]} and
+ * {"repeat": [text, n]} written out.  The caller's (wp_free); NULL: it had none.
  */
 char *wp_captured_body(const json_t *request, size_t *n);
 

@@ -54,7 +54,7 @@ struct play {
     struct wp_trace trace;
     struct wp_trace_req req[REQUESTS];
     uint64_t id[REQUESTS][BLOCKS];
-    bool stop_at_once;
+    bool stop_at_once, done;
 };
 
 /* All share their first block, every second one its second; a millisecond apart. */
@@ -86,6 +86,13 @@ static void on_done(void *arg)
 {
     struct play *p = arg;
 
+    p->done = true;
+}
+
+static void on_closed(void *arg)
+{
+    struct play *p = arg;
+
     wp_loop_stop(&p->loop);
 }
 
@@ -97,12 +104,13 @@ static void run(struct play *p)
                wp_load_create(&p->load, &p->loop, &p->conf, &p->trace, on_done, p, &err));
     if (p->stop_at_once)
         wp_load_stop(p->load);
-    wp_loop_run(&p->loop);
+    while (!p->done)
+        uv_run(&p->loop.uv, UV_RUN_ONCE);
 }
 
 static void finish(struct play *p)
 {
-    wp_load_destroy(p->load, on_done, p);
+    wp_load_destroy(p->load, on_closed, p);
     EXPECT_INT("every handle was closed", 0, wp_loop_run(&p->loop));
     wp_loop_fini(&p->loop);
 }
