@@ -7,6 +7,10 @@
 
 #include <math.h>
 
+/* Beyond these a page talks nonsense, and what it says is unknown. */
+#define KV_TOKENS_MAX (UINT64_C(1) << 40)
+static const double requests_max = 1e9;
+
 void wp_facts_init(struct wp_engine_facts *f)
 {
     *f = (struct wp_engine_facts){.running = -1, .waiting = -1, .kv_usage = -1};
@@ -23,15 +27,20 @@ void wp_engine_facts_fini(struct wp_engine_facts *f)
     f->n_models = 0;
 }
 
-static char *text_of(struct wp_json v)
+/* *out stays NULL when v is no usable name.  Errors: WP_ENOMEM. */
+static int text_of(struct wp_json v, char **out)
 {
     char buf[512];
     long n = wp_json_text(v, buf, sizeof buf);
 
-    return n > 0 && !memchr(buf, 0, (size_t)n) ? wp_strndup(buf, (size_t)n) : NULL;
+    *out = NULL;
+    if (n <= 0 || memchr(buf, 0, (size_t)n))
+        return 0;
+    *out = wp_strndup(buf, (size_t)n);
+    return *out ? 0 : WP_ENOMEM;
 }
 
-static void take_model(struct wp_engine_facts *f, struct wp_json entry)
+static int take_model(struct wp_engine_facts *f, struct wp_json entry)
 {
     static const char *const names[] = {"id", "parent", "max_model_len"};
     struct wp_engine_model *out = &f->model[f->n_models];
@@ -39,13 +48,18 @@ static void take_model(struct wp_engine_facts *f, struct wp_json entry)
     uint64_t len;
 
     if (!wp_json_find(entry, names, 3, m))
-        return;
-    out->name = text_of(m[0]);
+        return 0;
+    if (text_of(m[0], &out->name) < 0)
+        return WP_ENOMEM;
     if (!out->name)
-        return; /* an entry without a name is nobody's model */
-    out->parent = m[1].kind == WP_JSON_STRING ? text_of(m[1]) : NULL;
+        return 0; /* an entry without a name is nobody's model */
+    if (text_of(m[1], &out->parent) < 0) {
+        wp_free(out->name);
+        return WP_ENOMEM;
+    }
     out->max_len = wp_json_u64(m[2], &len) && len <= UINT32_MAX ? (uint32_t)len : 0;
     f->n_models++;
+    return 0;
 }
 
 int wp_facts_models(struct wp_engine_facts *f, struct wp_str page)
@@ -61,14 +75,17 @@ int wp_facts_models(struct wp_engine_facts *f, struct wp_str page)
     if (!f->model)
         return WP_ENOMEM;
     while (f->n_models < WP_ENGINE_MODELS_MAX && wp_json_each(data, &at))
-        take_model(f, at);
+        if (take_model(f, at) < 0) { /* a list that lost entries would look like models that went */
+            wp_engine_facts_fini(f);
+            return WP_ENOMEM;
+        }
     f->models_known = true;
     return 0;
 }
 
 static void add_known(double *sum, double x)
 {
-    if (isfinite(x) && x >= 0)
+    if (x >= 0 && x <= requests_max)
         *sum = (*sum < 0 ? 0 : *sum) + x;
 }
 
@@ -87,21 +104,25 @@ static void cache_config(struct wp_engine_facts *f, const struct wp_prom *p)
 
     if (size && size <= 65536)
         f->block_size = (uint32_t)size;
-    if (!tokens && f->block_size && blocks <= UINT64_MAX / 65536)
-        tokens = size * blocks;
+    if (tokens > KV_TOKENS_MAX)
+        tokens = 0;
+    if (!tokens && f->block_size && blocks <= KV_TOKENS_MAX / f->block_size)
+        tokens = f->block_size * blocks;
     if (tokens)
         f->kv_tokens = tokens;
 }
 
-/* One name, three labelled series in any order: the one that says awake tells. */
+/* One name, and for every rank three labelled series in any order.  An engine sleeps when one of its ranks does. */
 static void sleep_state(struct wp_engine_facts *f, const struct wp_prom *p)
 {
     char state[32];
 
     if (!wp_prom_label(p, "sleep_state", state, sizeof state))
-        f->sleeping = p->value > 0;
-    else if (wp_str_is(wp_str_of(state), "awake"))
-        f->sleeping = p->value == 0;
+        f->sleeping |= p->value > 0;
+    else if (strcmp(state, "awake") == 0)
+        f->sleeping |= p->value == 0;
+    else if (strcmp(state, "weights_offloaded") == 0 || strcmp(state, "discard_all") == 0)
+        f->sleeping |= p->value > 0;
 }
 
 void wp_facts_vllm_metrics(struct wp_engine_facts *f, struct wp_str page)
@@ -117,7 +138,7 @@ void wp_facts_vllm_metrics(struct wp_engine_facts *f, struct wp_str page)
             add_known(&f->waiting, p.value);
         } else if (wp_str_is(p.name, "vllm:kv_cache_usage_perc") || wp_str_is(p.name, "vllm:gpu_cache_usage_perc")) {
             add_known(&usage, p.value);
-            ranks += isfinite(p.value) && p.value >= 0;
+            ranks += p.value >= 0 && p.value <= requests_max;
         } else if (wp_str_is(p.name, "vllm:cache_config_info")) {
             cache_config(f, &p);
         } else if (wp_str_is(p.name, "vllm:engine_sleep_state")) {

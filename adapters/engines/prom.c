@@ -29,7 +29,7 @@ static bool number(struct wp_str s, double *out)
     memcpy(text, s.p, s.n);
     text[s.n] = 0;
     *out = strtod(text, &end); /* takes NaN and +Inf as Prometheus writes them */
-    return end != text && (*end == 0 || *end == ' '); /* a time stamp may follow */
+    return end != text && (end == text + s.n || *end == ' ' || *end == '\t'); /* a time stamp may follow */
 }
 
 static bool sample(struct wp_str line, struct wp_prom *out)

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "adapters/engines/facts.h"
+
+#include "base/mem.h"
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+
+/* ---- metrics ---- */
+
+static void a_page_gives_what_it_says_and_no_more(void)
+{
+    /* clang-format off */
+    static const struct {
+        const char *file;
+        double running, waiting, usage; /* negative: unknown */
+        uint32_t block_size;
+        uint64_t kv_tokens;
+        const char *missing;
+    } cases[] = {
+        /* Two ranks: requests add up, usage is the mean. */
+        {"spec/metrics_vllm.prom", 8, 7, (0.8125 + 0.015) / 2, 16, 27184 * 16, NULL},
+        {"spec/metrics_vllm_old.prom", 2, 0, 0.25, 32, 3200, NULL},
+        {"spec/real/vllm_0.32.0_metrics.prom", 0, 0, 0, 32, 3072, NULL},
+        {"spec/real/vllm_0.23.0_metrics.prom", 0, 0, 0, 16, 96 * 16, NULL},
+        {"spec/real/vllm_0.32.0_lora_metrics.prom", -1, -1, -1, 0, 0, "vllm:num_requests_running"},
+        {"spec/metrics_sglang.prom", -1, -1, -1, 0, 0, "vllm:num_requests_running"},
+        {"spec/metrics_llamacpp.prom", -1, -1, -1, 0, 0, "vllm:num_requests_running"},
+        {"spec/metrics_trtllm.prom", -1, -1, -1, 0, 0, "vllm:num_requests_running"},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_engine_facts f;
+        size_t n = 0;
+        char *text = wp_test_data(cases[i].file, &n);
+
+        wp_facts_init(&f);
+        wp_facts_vllm_metrics(&f, (struct wp_str){text, n});
+        EXPECT_NEAR(cases[i].file, cases[i].running, f.running, 0);
+        EXPECT_NEAR(cases[i].file, cases[i].waiting, f.waiting, 0);
+        EXPECT_NEAR(cases[i].file, cases[i].usage, f.kv_usage, 1e-9);
+        EXPECT_UINT(cases[i].file, cases[i].block_size, f.block_size);
+        EXPECT_UINT(cases[i].file, cases[i].kv_tokens, f.kv_tokens);
+        EXPECT_INT(cases[i].file, cases[i].running >= 0, f.metrics_known);
+        EXPECT_TEXT(cases[i].file, cases[i].missing ? cases[i].missing : "", wp_str_of(f.missing ? f.missing : ""));
+        EXPECT_TRUE(cases[i].file, !f.sleeping);
+        wp_engine_facts_fini(&f);
+        wp_free(text);
+    }
+}
+
+/* B207: three series of one name; every order, one rank and two, awake and asleep in both ways. */
+static void sleep_is_told_by_the_series_in_any_order(void)
+{
+    static const char *const states[] = {"awake", "weights_offloaded", "discard_all"};
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    char page[1024], label[64];
+
+    for (int is = 0; is < 3; is++)
+        for (int o = 0; o < 6; o++)
+            for (int asleep_rank = -1; asleep_rank < 2; asleep_rank++) { /* -1: one rank alone */
+                struct wp_engine_facts f;
+                int n = 0;
+
+                for (int rank = 0; rank < (asleep_rank < 0 ? 1 : 2); rank++)
+                    for (int k = 0; k < 3; k++) {
+                        int one = asleep_rank < 0 || rank == asleep_rank ? is : 0;
+
+                        n += snprintf(page + n, sizeof page - (size_t)n,
+                                      "vllm:engine_sleep_state{engine=\"%d\",model_name=\"m\",sleep_state=\"%s\"} %d.0\n", rank,
+                                      states[orders[o][k]], orders[o][k] == one);
+                    }
+                snprintf(label, sizeof label, "%s, order %d, rank %d", states[is], o, asleep_rank);
+                wp_facts_init(&f);
+                wp_facts_vllm_metrics(&f, (struct wp_str){page, (size_t)n});
+                EXPECT_INT(label, is != 0, f.sleeping);
+            }
+}
+
+static void sleep_in_other_words_is_understood(void)
+{
+    /* clang-format off */
+    static const struct {
+        const char *page;
+        bool sleeping;
+    } cases[] = {
+        {"vllm:engine_sleep_state 1\n", true},
+        {"vllm:engine_sleep_state 0\n", false},
+        {"vllm:engine_sleep_state{engine=\"0\"} 2\n", true},
+        {"vllm:engine_sleep_state NaN\n", false},
+        {"vllm:engine_sleep_state{sleep_state=\"discard_all\"} 1\n", true},
+        {"vllm:engine_sleep_state{sleep_state=\"something_new\"} 1\n", false}, /* an unknown word shuts no worker */
+        {"vllm:engine_sleep_state{sleep_state=\"awake\"} NaN\n", false},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_engine_facts f;
+
+        wp_facts_init(&f);
+        wp_facts_vllm_metrics(&f, wp_str_of(cases[i].page));
+        EXPECT_INT(cases[i].page, cases[i].sleeping, f.sleeping);
+    }
+}
+
+static void absurd_numbers_are_unknown(void)
+{
+    /* clang-format off */
+    static const struct {
+        const char *page;
+        double running, usage;
+        uint32_t block_size;
+        uint64_t kv_tokens;
+    } cases[] = {
+        {"vllm:num_requests_running NaN\n", -1, -1, 0, 0},
+        {"vllm:num_requests_running -3\n", -1, -1, 0, 0},
+        {"vllm:num_requests_running +Inf\n", -1, -1, 0, 0},
+        {"vllm:num_requests_running NaN\nvllm:num_requests_running 2\n", 2, -1, 0, 0},
+        {"vllm:kv_cache_usage_perc NaN\nvllm:kv_cache_usage_perc 0.5\n", -1, 0.5, 0, 0},
+        {"vllm:cache_config_info{block_size=\"0\",num_gpu_blocks=\"9\"} 1\n", -1, -1, 0, 0},
+        {"vllm:cache_config_info{block_size=\"65537\",num_gpu_blocks=\"9\"} 1\n", -1, -1, 0, 0},
+        {"vllm:cache_config_info{block_size=\"-16\",num_gpu_blocks=\"9\"} 1\n", -1, -1, 0, 0},
+        {"vllm:cache_config_info{block_size=\"None\",num_gpu_blocks=\"None\"} 1\n", -1, -1, 0, 0},
+        {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n", -1, -1, 16, 0},
+        {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"18446744073709551615\"} 1\n", -1, -1, 16, 0},
+        {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"99999999999999999999999\"} 1\n", -1, -1, 16, 0},
+        {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"8\",kv_cache_size_tokens=\"96\"} 1\n", -1, -1, 16, 96},
+        {"vllm:cache_config_info{block_size=\"16\",kv_cache_size_tokens=\"18446744073709551615\"} 1\n", -1, -1, 16, 0},
+        /* A series of its own for every rank: one rank's capacity is the worker's fact, not a sum. */
+        {"vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"8\"} 1\n"
+         "vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"8\"} 1\n", -1, -1, 16, 128},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_engine_facts f;
+
+        wp_facts_init(&f);
+        wp_facts_vllm_metrics(&f, wp_str_of(cases[i].page));
+        EXPECT_NEAR(cases[i].page, cases[i].running, f.running, 0);
+        EXPECT_NEAR(cases[i].page, cases[i].usage, f.kv_usage, 1e-9);
+        EXPECT_UINT(cases[i].page, cases[i].block_size, f.block_size);
+        EXPECT_UINT(cases[i].page, cases[i].kv_tokens, f.kv_tokens);
+    }
+}
+
+/* ---- models ---- */
+
+static void a_model_list_gives_names_parents_and_lengths(void)
+{
+    struct wp_engine_facts f;
+    struct wp_str page = WP_STR("{\"object\":\"list\",\"data\":["
+                                "{\"id\":\"base\",\"root\":\"x\",\"parent\":null,\"max_model_len\":2048},"
+                                "{\"id\":\"ad\\u0061pter/1\",\"parent\":\"base\",\"max_model_len\":null},"
+                                "{\"id\":\"\"},{\"id\":7},{\"object\":\"model\"},5,null,{\"id\":\"\\ud800\"},{\"id\":\"a\\u0000b\"},"
+                                "{\"id\":\"long\",\"max_model_len\":99999999999}]}");
+
+    wp_facts_init(&f);
+    EXPECT_INT("taken", 0, wp_facts_models(&f, page));
+    EXPECT_TRUE("known", f.models_known);
+    EXPECT_UINT("those with a name", 3, f.n_models);
+    if (f.n_models == 3) {
+        EXPECT_TEXT("first", "base", wp_str_of(f.model[0].name));
+        EXPECT_TRUE("a base has no parent", f.model[0].parent == NULL);
+        EXPECT_UINT("its length", 2048, f.model[0].max_len);
+        EXPECT_TEXT("second", "adapter/1", wp_str_of(f.model[1].name));
+        EXPECT_TEXT("its base", "base", wp_str_of(f.model[1].parent));
+        EXPECT_UINT("no length", 0, f.model[1].max_len);
+        EXPECT_UINT("an absurd length is none", 0, f.model[2].max_len);
+    }
+    EXPECT_INT("again", 0, wp_facts_models(&f, page));
+    EXPECT_UINT("in place of the first", 3, f.n_models);
+    wp_engine_facts_fini(&f);
+}
+
+static void what_is_no_model_list_is_refused_and_takes_nothing_away(void)
+{
+    static const char *const pages[] = {"", "{", "[]", "\"x\"", "{}", "{\"data\":null}", "{\"data\":{}}", "{\"data\":\"x\"}",
+                                        "<html>502</html>", "{\"data\":[{\"id\":\"a\"}", "{\"data\":[]}x"};
+    struct wp_engine_facts f;
+
+    wp_facts_init(&f);
+    EXPECT_INT("a good one", 0, wp_facts_models(&f, WP_STR("{\"data\":[{\"id\":\"a\"}]}")));
+    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+        EXPECT_INT(pages[i], WP_EPROTO, wp_facts_models(&f, wp_str_of(pages[i])));
+        EXPECT_UINT(pages[i], 1, f.n_models);
+    }
+    EXPECT_INT("an empty list is one", 0, wp_facts_models(&f, WP_STR("{\"data\":[]}")));
+    EXPECT_UINT("nothing in it", 0, f.n_models);
+    EXPECT_TRUE("and that is known", f.models_known);
+    wp_engine_facts_fini(&f);
+}
+
+static void models_are_bounded(void)
+{
+    struct wp_engine_facts f;
+    struct wp_buf b = {0};
+
+    wp_buf_adds(&b, "{\"data\":[");
+    for (int i = 0; i < WP_ENGINE_MODELS_MAX + 50; i++)
+        wp_buf_printf(&b, "%s{\"id\":\"m%d\"}", i ? "," : "", i);
+    wp_buf_adds(&b, "]}");
+    wp_facts_init(&f);
+    EXPECT_INT("taken", 0, wp_facts_models(&f, wp_buf_str(&b)));
+    EXPECT_UINT("bounded", WP_ENGINE_MODELS_MAX, f.n_models);
+    wp_engine_facts_fini(&f);
+    wp_buf_fini(&b);
+}
+
+static void real_model_lists_are_read(void)
+{
+    size_t n = 0, lists = 0;
+    char *text = wp_test_data("spec/real/vllm_0.32.0_http.json", &n);
+    json_t *all = json_loadb(text, n, 0, NULL), *one;
+    size_t i;
+
+    json_array_foreach(all, i, one)
+    {
+        const char *path = json_string_value(json_object_get(json_object_get(one, "request"), "path"));
+        json_t *body = json_object_get(one, "body");
+        struct wp_engine_facts f;
+
+        if (!path || strcmp(path, "/v1/models") != 0 || !json_is_string(body))
+            continue;
+        lists++;
+        wp_facts_init(&f);
+        EXPECT_INT("taken", 0, wp_facts_models(&f, (struct wp_str){json_string_value(body), json_string_length(body)}));
+        EXPECT_TRUE("not empty", f.n_models >= 1);
+        if (f.n_models) {
+            EXPECT_TEXT("name", "tiny", wp_str_of(f.model[0].name));
+            EXPECT_UINT("length", 2048, f.model[0].max_len);
+        }
+        wp_engine_facts_fini(&f);
+    }
+    EXPECT_TRUE("there was one", lists > 0);
+    json_decref(all);
+    wp_free(text);
+}
+
+static void no_allocation_that_fails_shortens_the_list(void)
+{
+    struct wp_str page = WP_STR("{\"data\":[{\"id\":\"a\"},{\"id\":\"b\",\"parent\":\"a\"},{\"id\":\"c\"}]}");
+    long live = wp_mem_live();
+
+    for (long nth = 0;; nth++) {
+        struct wp_engine_facts f;
+        bool failed;
+        int rc;
+
+        wp_facts_init(&f);
+        wp_mem_fail_after(nth);
+        rc = wp_facts_models(&f, page);
+        failed = wp_mem_failed();
+        wp_mem_fail_after(-1);
+        EXPECT_INT("told", failed ? WP_ENOMEM : 0, rc);
+        EXPECT_UINT("all or nothing", failed ? 0 : 3, f.n_models);
+        EXPECT_INT("known", !failed, f.models_known);
+        wp_engine_facts_fini(&f);
+        EXPECT_INT("nothing leaks", live, wp_mem_live());
+        if (!failed)
+            break;
+    }
+}
+
+const struct wp_suite suite_facts = {
+    "facts",
+    (const struct wp_test[]){
+        {"a page gives what it says and no more", a_page_gives_what_it_says_and_no_more},
+        {"sleep is told by the series in any order", sleep_is_told_by_the_series_in_any_order},
+        {"sleep in other words is understood", sleep_in_other_words_is_understood},
+        {"absurd numbers are unknown", absurd_numbers_are_unknown},
+        {"a model list gives names, parents and lengths", a_model_list_gives_names_parents_and_lengths},
+        {"what is no model list is refused and takes nothing away", what_is_no_model_list_is_refused_and_takes_nothing_away},
+        {"models are bounded", models_are_bounded},
+        {"real model lists are read", real_model_lists_are_read},
+        {"no allocation that fails shortens the list", no_allocation_that_fails_shortens_the_list},
+        {NULL, NULL},
+    },
+};
