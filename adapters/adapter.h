@@ -21,6 +21,7 @@ struct wp_engine_model {
 struct wp_engine_facts {
     bool up; /* it answers as an engine that serves */
     bool loading, sleeping;
+    bool sleep_known; /* false: sleeping was not asked, or not answered */
     int rc;              /* why not up: a code, or an HTTP status when positive */
     struct wp_engine_model *model;
     size_t n_models;

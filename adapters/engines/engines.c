@@ -8,7 +8,6 @@
 #include "adapters/engines/facts.h"
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { PAGE_MAX = 4 << 20 };
@@ -29,13 +28,13 @@ struct wp_probe {
     const struct kind *kind;
     unsigned left; /* WP_PROBE_ bits */
     enum step step;
-    char *host, *base, *health, *bearer;
+    char *host, *base, *health, *bearer; /* bearer: the whole value of the field */
     uint16_t port;
     bool tls;
     uint64_t deadline_us;
     struct wp_call *call;
-    int status;
-    struct wp_buf page;
+    int status, page_rc; /* page_rc: why its page was cut off */
+    struct wp_buf page, target;
     struct wp_engine_facts facts;
     wp_probe_fn fn; /* NULL: cancelled */
     void *arg;
@@ -45,6 +44,7 @@ static void probe_free(struct wp_probe *p)
 {
     wp_engine_facts_fini(&p->facts);
     wp_buf_fini(&p->page);
+    wp_buf_fini(&p->target);
     wp_free(p->host);
     wp_free(p->base);
     wp_free(p->health);
@@ -71,9 +71,10 @@ static void take_models(struct wp_probe *p, int rc)
 
     f->rc = rc < 0 ? rc : p->status;
     f->up = rc == 0 && p->status == 200;
-    if (f->up && wp_facts_models(f, wp_buf_str(&p->page)) < 0) {
+    rc = f->up ? wp_facts_models(f, wp_buf_str(&p->page)) : 0;
+    if (rc < 0) {
         f->up = false;
-        f->rc = WP_EPROTO;
+        f->rc = rc;
     }
     if (!f->up)
         p->left = 0;
@@ -82,6 +83,7 @@ static void take_models(struct wp_probe *p, int rc)
 /* A page that is not there, or says nothing known, takes nothing away: our own account of the load stands. */
 static void take_metrics(struct wp_probe *p, int rc)
 {
+    p->facts.sleep_known = rc == 0; /* whoever answers without a word of sleep is awake; who does not answer may sleep on */
     if (rc == 0 && p->status == 200)
         wp_facts_vllm_metrics(&p->facts, wp_buf_str(&p->page));
     else
@@ -101,7 +103,8 @@ static void on_body(struct wp_call *c, const char *bytes, size_t n)
 {
     struct wp_probe *p = c->user;
 
-    if (wp_buf_add(&p->page, bytes, n) < 0)
+    p->page_rc = wp_buf_add(&p->page, bytes, n);
+    if (p->page_rc < 0)
         wp_call_cancel(c);
 }
 
@@ -114,6 +117,8 @@ static void on_over(struct wp_call *c, int rc)
         probe_free(p);
         return;
     }
+    if (p->page_rc < 0)
+        rc = p->page_rc;
     if (p->step == STEP_HEALTH)
         take_health(p, rc);
     else if (p->step == STEP_MODELS)
@@ -153,28 +158,26 @@ static bool next_step(struct wp_probe *p, const char **path)
 /* Starts the next call; false when out of memory. */
 static bool call(struct wp_probe *p, const char *path)
 {
-    char target[512], bearer[600];
     uint64_t now = wp_loop_now_us(p->loop);
-    struct wp_field field = {WP_STR("authorization"), {0}};
+    struct wp_field field = {WP_STR("authorization"), wp_str_of(p->bearer)};
     struct wp_call_spec spec = {
         .host = wp_str_of(p->host),
         .port = p->port,
         .tls = p->tls,
         .method = WP_STR("GET"),
         .field = &field,
+        .n_fields = p->bearer ? 1 : 0,
         .total_us = p->deadline_us > now ? p->deadline_us - now : 1,
         .ops = &probe_ops,
         .user = p,
     };
 
-    snprintf(target, sizeof target, "%s%s", p->base, path);
-    spec.target = wp_str_of(target);
-    if (p->bearer) {
-        snprintf(bearer, sizeof bearer, "Bearer %s", p->bearer);
-        field.value = wp_str_of(bearer);
-        spec.n_fields = 1;
-    }
+    p->target.n = 0;
+    if (wp_buf_adds(&p->target, p->base) < 0 || wp_buf_adds(&p->target, path) < 0)
+        return false;
+    spec.target = wp_buf_str(&p->target);
     p->status = 0;
+    p->page_rc = 0;
     p->page.n = 0;
     p->call = wp_call(p->client, &spec);
     return p->call != NULL;
@@ -187,8 +190,12 @@ static void ask(struct wp_probe *p)
     if (next_step(p, &path)) {
         if (call(p, path))
             return;
-        p->facts.up = false;
-        p->facts.rc = WP_ENOMEM;
+        if (p->step == STEP_METRICS) {
+            p->facts.missing = "GET /metrics";
+        } else {
+            p->facts.up = false;
+            p->facts.rc = WP_ENOMEM;
+        }
     }
     p->fn(p->arg, &p->facts);
     probe_free(p);
@@ -198,6 +205,24 @@ static int copy(char **out, struct wp_str s)
 {
     *out = s.n ? wp_strndup(s.p, s.n) : NULL;
     return s.n && !*out ? WP_ENOMEM : 0;
+}
+
+static int copy_bearer(struct wp_probe *p, struct wp_str key)
+{
+    struct wp_buf b = {0};
+    int rc = 0;
+    size_t n;
+
+    if (!key.n)
+        return 0;
+    rc = wp_buf_adds(&b, "Bearer ");
+    rc = rc ? rc : wp_buf_add(&b, key.p, key.n);
+    rc = rc ? rc : wp_buf_add(&b, "", 1);
+    if (rc < 0)
+        wp_buf_fini(&b);
+    else
+        p->bearer = wp_buf_take(&b, &n);
+    return rc;
 }
 
 static struct wp_probe *begin(struct wp_client *c, const struct wp_engine_target *t, unsigned what, const struct kind *kind,
@@ -220,7 +245,7 @@ static struct wp_probe *begin(struct wp_client *c, const struct wp_engine_target
     p->fn = fn;
     p->arg = arg;
     p->base = wp_strndup(t->base.p, t->base.n);
-    if (!p->base || copy(&p->host, t->host) < 0 || copy(&p->health, t->health) < 0 || copy(&p->bearer, t->bearer) < 0 ||
+    if (!p->base || copy(&p->host, t->host) < 0 || copy(&p->health, t->health) < 0 || copy_bearer(p, t->bearer) < 0 ||
         !next_step(p, &path) || !call(p, path)) {
         probe_free(p);
         return NULL;
