@@ -219,7 +219,8 @@ void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const stru
 
     take_models(w, f);
     take_load(w, f);
-    w->sleeping = f->sleeping;
+    if (f->sleep_known)
+        w->sleeping = f->sleeping;
     if (good && (w->n_models || w->joined)) {
         w->bad_probes = 0;
         if (!w->joined || ++w->good_probes >= conf->health.pass)
