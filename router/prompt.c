@@ -97,33 +97,60 @@ static int completion(struct wp_prompt *p, struct wp_json v, struct wp_arena *ar
     return first.kind == WP_JSON_STRING || first.kind == WP_JSON_ARRAY ? completion(p, first, arena) : 0;
 }
 
-/* Appends v compactly; a string that carries bulk data stands there as its hash, so that an image is not a million blocks. */
-static int canonical(struct wp_buf *b, struct wp_json v)
+/* Each level of a nested text is read once more by those above it: deeper than messages go, it is copied as it stands. */
+enum { BULK = 1024, LEVELS = 10 };
+
+/* Bulk data stands as its hash, so that an image is not a million blocks. */
+static bool is_bulk(struct wp_json key, struct wp_json v)
 {
-    enum { BULK = 1024 };
+    return v.kind == WP_JSON_STRING && v.n >= BULK &&
+           (memcmp(v.p, "\"data:", 6) == 0 || wp_json_is(key, "data") || wp_json_is(key, "file_data") || wp_json_is(key, "url"));
+}
+
+static int canonical(struct wp_buf *b, struct wp_json key, struct wp_json v, unsigned level);
+
+/* Without cache_control: that mark moves to the newest message with each turn, and no prompt has it. */
+static int canonical_object(struct wp_buf *b, struct wp_json v, unsigned level)
+{
     struct wp_json key = {0}, at = {0};
+    int rc = wp_buf_adds(b, "{");
+
+    while (rc == 0 && wp_json_each_member(v, &key, &at)) {
+        if (wp_json_is(key, "cache_control"))
+            continue;
+        rc = wp_buf_add(b, key.p, key.n);
+        rc = rc ? rc : wp_buf_adds(b, ":");
+        rc = rc ? rc : canonical(b, key, at, level);
+        rc = rc ? rc : wp_buf_adds(b, ",");
+    }
+    return rc ? rc : wp_buf_adds(b, "}");
+}
+
+static int canonical_items(struct wp_buf *b, struct wp_json v, unsigned level)
+{
+    struct wp_json at = {0};
     int rc = 0;
 
-    if (v.kind == WP_JSON_OBJECT && v.n >= BULK) {
-        while (rc == 0 && wp_json_each_member(v, &key, &at)) {
-            bool bulk = at.kind == WP_JSON_STRING && at.n >= BULK &&
-                        (memcmp(at.p, "\"data:", 6) == 0 || wp_json_is(key, "data") || wp_json_is(key, "file_data") ||
-                         wp_json_is(key, "url"));
-
-            rc = wp_buf_add(b, key.p, key.n);
-            if (rc == 0)
-                rc = bulk ? wp_buf_printf(b, ":%016llx", (unsigned long long)wp_hash_item((struct wp_str){at.p, at.n}))
-                          : canonical(b, at);
-        }
-        return rc;
+    while (rc == 0 && wp_json_each(v, &at)) {
+        rc = canonical(b, (struct wp_json){0}, at, level);
+        rc = rc ? rc : wp_buf_adds(b, ",");
     }
-    if (v.kind == WP_JSON_ARRAY) { /* without its end: a conversation that grows keeps its prefix */
-        while (rc == 0 && wp_json_each(v, &at)) {
-            rc = canonical(b, at);
-            if (rc == 0)
-                rc = wp_buf_adds(b, ",");
-        }
-        return rc;
+    return rc;
+}
+
+/* Appends v compactly: the same bytes however it was laid out, whatever its size. */
+static int canonical(struct wp_buf *b, struct wp_json key, struct wp_json v, unsigned level)
+{
+    int rc;
+
+    if (is_bulk(key, v))
+        return wp_buf_printf(b, "#%016llx", (unsigned long long)wp_hash_item((struct wp_str){v.p, v.n}));
+    if (level < LEVELS && v.kind == WP_JSON_OBJECT)
+        return canonical_object(b, v, level + 1);
+    if (level < LEVELS && v.kind == WP_JSON_ARRAY) {
+        rc = wp_buf_adds(b, "[");
+        rc = rc ? rc : canonical_items(b, v, level + 1);
+        return rc ? rc : wp_buf_adds(b, "]");
     }
     return wp_json_compact(b, v);
 }
@@ -140,8 +167,8 @@ static int conversation(struct wp_prompt *p, const struct wp_json part[], size_t
             continue;
         room += part[i].n;
         rc = wp_buf_printf(&b, "%c", (int)('a' + i)); /* which member it is belongs to the key */
-        if (rc == 0)
-            rc = canonical(&b, part[i]);
+        if (rc == 0) /* a list without its end: a conversation that grows keeps its prefix */
+            rc = part[i].kind == WP_JSON_ARRAY ? canonical_items(&b, part[i], 1) : canonical(&b, (struct wp_json){0}, part[i], 1);
     }
     copy = rc == 0 && b.n ? wp_arena_strndup(arena, b.p, b.n) : NULL;
     if (copy) {
