@@ -301,5 +301,6 @@ void wp_admin_on_request(struct wp_exchange *x, void *arg)
         x->user = c;
         x->ops = &call_ops;
         x->body_max = r->run == explain ? conf->limits.body_bytes : BODY_MAX;
+        wp_exchange_resume(x); /* it waits when the client expects a 100 first */
     }
 }

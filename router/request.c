@@ -479,4 +479,5 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
                      "Content-Encoding: want a body without a content coding.");
     else if (x->head->content_length > 0) /* a promise is not believed beyond a megabyte */
         wp_buf_reserve(&r->in, x->head->content_length < (1 << 20) ? (size_t)x->head->content_length : 1 << 20);
+    wp_exchange_resume(x); /* it waits when the client expects a 100 first; does nothing once it is answered */
 }
