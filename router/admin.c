@@ -235,17 +235,18 @@ static bool matches(const char *pattern, struct wp_str path, struct wp_str *id)
 }
 
 /* The route, or NULL with allow: the methods that this path has ("" when there is no such path). */
-static const struct admin_route *find(const struct wp_head *h, struct wp_str *id, const char **allow)
+static const struct admin_route *find(const struct wp_head *h, struct wp_str *id, char allow[64])
 {
     struct wp_str path = wp_target_path(h->target);
 
-    *allow = "";
+    allow[0] = 0;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (!matches(routes[i].path, path, id))
             continue;
         if (wp_str_is(h->method, routes[i].method) || (wp_str_is(h->method, "HEAD") && routes[i].method[0] == 'G'))
             return &routes[i];
-        *allow = routes[i].method;
+        snprintf(allow + strlen(allow), 64 - strlen(allow), "%s%s", allow[0] ? ", " : "",
+                 routes[i].method[0] == 'G' ? "GET, HEAD" : routes[i].method);
     }
     return NULL;
 }
@@ -279,12 +280,13 @@ void wp_admin_on_request(struct wp_exchange *x, void *arg)
 {
     struct wp_admin *a = arg;
     const struct wp_config *conf = wp_gate_conf(a->gate);
-    const char *allow, *key = conf->listen.admin_key;
+    const char *key = conf->listen.admin_key;
     const struct admin_route *r;
     struct admin_call *c;
     struct wp_str id;
+    char allow[64];
 
-    r = find(x->head, &id, &allow);
+    r = find(x->head, &id, allow);
     if (!(r && r->open) && key[0] && !wp_router_key_ok(x->head, &key, 1))
         wp_router_refuse(a->gate, x, (struct wp_str){0}, 401, "unauthorized", NULL, 0, "The admin key is needed.");
     else if (!r && allow[0])

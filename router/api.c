@@ -39,12 +39,34 @@ static const struct route {
 };
 /* clang-format on */
 
+/*
+ * What may stand for the rest of a path that goes on to an engine: plain words between single slashes.  Dots that climb, escapes and
+ * parameters are how "/v1/audio/%2e%2e/..." would reach what is no route of ours, once somebody behind us tidies the path up.
+ */
+static bool plain(struct wp_str rest)
+{
+    struct wp_str word;
+
+    while (wp_str_split(&rest, '/', &word)) {
+        if (word.n == 0 || wp_str_is(word, ".") || wp_str_is(word, ".."))
+            return false;
+        for (size_t i = 0; i < word.n; i++) {
+            char c = word.p[i];
+
+            if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'))
+                return false;
+        }
+    }
+    return true;
+}
+
 static bool matches(const struct route *r, struct wp_str path)
 {
     size_t n = strlen(r->path);
 
     if (r->path[n - 1] == '*')
-        return path.n > n - 1 && memcmp(path.p, r->path, n - 1) == 0;
+        return path.n > n - 1 && memcmp(path.p, r->path, n - 1) == 0 &&
+               (r->local != FORWARD || plain((struct wp_str){path.p + n - 1, path.n - n + 1}));
     return wp_str_is(path, r->path);
 }
 
@@ -61,7 +83,7 @@ static const struct route *find(struct wp_str method, struct wp_str path, char a
             continue;
         if (wp_str_is(method, r->method) || (wp_str_is(method, "HEAD") && r->local != FORWARD))
             return r;
-        n += (size_t)snprintf(allow + n, 64 - n, "%s%s", n ? ", " : "", r->method);
+        n += (size_t)snprintf(allow + n, 64 - n, "%s%s%s", n ? ", " : "", r->method, r->local != FORWARD ? ", HEAD" : "");
     }
     return NULL;
 }
