@@ -46,19 +46,18 @@ static bool any_of(struct wp_str name, const char *const list[], size_t n)
 static struct wp_str text(struct wp_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static struct wp_str text(struct wp_request *r, const char *fmt, ...)
 {
-    char line[1024];
-    va_list ap;
+    va_list ap, again;
     char *p;
     int n;
 
     va_start(ap, fmt);
-    n = vsnprintf(line, sizeof line, fmt, ap);
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    p = n >= 0 ? wp_arena_alloc(&r->arena, (size_t)n + 1) : NULL;
+    if (p)
+        vsnprintf(p, (size_t)n + 1, fmt, again);
+    va_end(again);
     va_end(ap);
-    if (n < 0)
-        n = 0;
-    if ((size_t)n >= sizeof line)
-        n = sizeof line - 1;
-    p = wp_arena_strndup(&r->arena, line, (size_t)n);
     return (struct wp_str){p, p ? (size_t)n : 0};
 }
 
@@ -78,6 +77,36 @@ static struct wp_str peer_name(struct wp_request *r)
     return text(r, "%s", host);
 }
 
+static size_t add_to(char *list, size_t n, struct wp_str part)
+{
+    if (n) {
+        memcpy(list + n, ", ", 2);
+        n += 2;
+    }
+    memcpy(list + n, part.p, part.n);
+    return n + part.n;
+}
+
+/* All that came as X-Forwarded-For, in order, and the true address of the peer behind it: whoever trusts the last entry trusts us. */
+static struct wp_str forwarded_for(struct wp_request *r)
+{
+    const struct wp_head *h = r->x->head;
+    struct wp_str peer = peer_name(r);
+    size_t room = peer.n, n = 0;
+    char *list;
+
+    for (size_t i = 0; i < h->n_fields; i++)
+        room += h->field[i].value.n + 2; /* more than is needed: a head is bounded */
+    list = peer.p ? wp_arena_alloc(&r->arena, room) : NULL;
+    if (!list)
+        return peer;
+    for (size_t i = 0; i < h->n_fields; i++)
+        if (wp_str_iis(h->field[i].name, "x-forwarded-for") && h->field[i].value.n)
+            n = add_to(list, n, h->field[i].value);
+    n = add_to(list, n, peer);
+    return (struct wp_str){list, n};
+}
+
 size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_MAX])
 {
     static const char *const made_anew[] = {"host", "content-length", "expect", "x-request-id", "x-forwarded-for"};
@@ -86,7 +115,6 @@ size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_M
     const struct wp_config *conf = r->settings->conf;
     const struct wp_worker *w = r->place->worker;
     bool own_key = conf->listen.api_keys[0] || w->conf.api_key[0];
-    struct wp_str peer = peer_name(r), via = wp_head_get(h, "x-forwarded-for");
     size_t n = 0;
 
     for (size_t i = 0; i < h->n_fields; i++) {
@@ -101,7 +129,7 @@ size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_M
         n = put(out, n, "authorization", text(r, "Bearer %s", w->conf.api_key));
     n = put(out, n, "x-request-id", text(r, "%s-%llx", r->id,
                                          (unsigned long long)atomic_fetch_add(&r->gate->router->ids, 1) ^ r->gate->router->id_salt));
-    n = put(out, n, "x-forwarded-for", via.n ? text(r, WP_STR_FMT ", " WP_STR_FMT, WP_STR_ARG(via), WP_STR_ARG(peer)) : peer);
+    n = put(out, n, "x-forwarded-for", forwarded_for(r));
     return n;
 }
 
