@@ -433,7 +433,8 @@ static void look_for(struct wp_fleet *f, struct wp_str name, struct wp_model_inf
             info->max_len = m->max_len;
     }
     /* Nobody has said what it serves yet: 503, not 404. */
-    info->known |= configured(f->conf, name) || (!any && !all_joined);
+    info->listed = info->known || configured(f->conf, name);
+    info->known = info->listed || (!any && !all_joined);
 }
 
 int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out)

@@ -34,7 +34,8 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
 
 /* A model as asked for: known or not, its base and adapter names, the block sizes of those who serve it. */
 struct wp_model_info {
-    bool known;
+    bool known;  /* somebody serves it, or may yet turn out to */
+    bool listed; /* configured, or told by a worker: only then it may name a metric's series, since clients can ask for anything */
     struct wp_str name, base, lora; /* in the arena; lora absent unless it is an adapter */
     uint32_t block_size[WP_BLOCK_SIZES_MAX];
     size_t n_sizes;

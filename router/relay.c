@@ -183,7 +183,7 @@ static void count_answer(struct wp_request *r)
     char code[8];
 
     snprintf(code, sizeof code, "%d", r->status);
-    wp_count(WP_SERIES(r->gate->router->count.requests, r->ask.model.name.p ? r->ask.model.name.p : "", code), 1);
+    wp_count(WP_SERIES(r->gate->router->count.requests, r->ask.model.listed && r->ask.model.name.p ? r->ask.model.name.p : "", code), 1);
 }
 
 static void on_sent(struct wp_call *c)
@@ -201,7 +201,9 @@ static bool try_elsewhere(struct wp_request *r, const struct wp_head *h)
     struct wp_call *c = r->call;
     enum wp_outcome o = h->status == 503 && !rest ? WP_OUTCOME_FAILED : WP_OUTCOME_NEUTRAL;
 
-    if (h->status != 429 && h->status != 503)
+    bool unloaded = h->status == 404 && r->ask.model.lora.p; /* the worker has dropped an adapter that it listed a moment ago */
+
+    if (h->status != 429 && h->status != 503 && !unloaded)
         return false;
     r->call = NULL; /* a new attempt sets it; the old one is cancelled after */
     if (!wp_request_retry(r, h->status == 429 ? "busy" : "unavailable", o, rest, true)) {

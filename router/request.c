@@ -72,7 +72,7 @@ static void answer_error(struct wp_request *r, int status, const char *code, con
     char after[24], count[8];
 
     snprintf(count, sizeof count, "%d", status);
-    wp_count(WP_SERIES(r->gate->router->count.requests, r->ask.model.known && r->ask.model.name.p ? r->ask.model.name.p : "", count), 1);
+    wp_count(WP_SERIES(r->gate->router->count.requests, r->ask.model.listed && r->ask.model.name.p ? r->ask.model.name.p : "", count), 1);
     if (final)
         extra[n++] = (struct wp_field){WP_STR("x-should-retry"), WP_STR("false")};
     if (retry_us) {
@@ -249,47 +249,6 @@ static void dispatch(struct wp_request *r)
     }
     wp_request_settle(r, WP_OUTCOME_NEUTRAL, 0);
     out_of_memory(r);
-}
-
-/* Our edits of the body, all of them listed in docs/rewrites.md: the model behind an alias, request ids. */
-static int edit_body(struct wp_request *r)
-{
-    struct wp_json_edit edit[3];
-    struct wp_buf b = {.max = r->settings->conf->limits.body_bytes + 4096}, name = {0};
-    char unique[192];
-    size_t n = 0, len;
-    int rc = 0;
-    char *p;
-
-    if (r->ask.model_name.p && !wp_str_eq(r->ask.model_name, r->ask.model.name)) {
-        rc = wp_buf_json(&name, r->ask.model.name);
-        edit[n++] = (struct wp_json_edit){"model", wp_buf_str(&name)};
-    }
-    snprintf(unique, sizeof unique, "\"%s-%llx\"", r->id,
-             (unsigned long long)(atomic_fetch_add(&r->gate->router->ids, 1) ^ r->gate->router->id_salt));
-    if (r->ask.json.request_id.kind == WP_JSON_STRING)
-        edit[n++] = (struct wp_json_edit){"request_id", wp_str_of(unique)};
-    if (r->ask.json.rid.kind == WP_JSON_STRING)
-        edit[n++] = (struct wp_json_edit){"rid", wp_str_of(unique)};
-    if (n == 0)
-        return 0;
-    rc = rc ? rc : wp_json_splice(&b, (struct wp_str){r->body->p, r->body->n}, edit, n);
-    wp_buf_fini(&name);
-    if (rc == 0) {
-        struct wp_blob *edited;
-
-        p = wp_buf_take(&b, &len);
-        edited = wp_blob_adopt(p, len);
-        if (edited) {
-            /* What was read of the old text is not read again but for its kinds and lengths: it stays until the arena goes. */
-            r->unedited = r->body;
-            r->body = edited;
-        } else {
-            rc = WP_ENOMEM;
-        }
-    }
-    wp_buf_fini(&b);
-    return rc;
 }
 
 /* The id in /v1/responses/ID or /v1/responses/ID/cancel. */
