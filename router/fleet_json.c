@@ -115,14 +115,17 @@ static int model_json(const struct wp_engine_model *m, struct wp_buf *b)
     return rc;
 }
 
-static int aliases_json(struct wp_fleet *f, struct wp_buf *b, bool any)
+/* All aliases behind what is in the list already, or the one that is asked for. */
+static int aliases_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b, bool any)
 {
-    int rc = 0;
+    int rc = id.p ? WP_ENOENT : 0;
 
     for (size_t i = 0; i < f->conf->n_models; i++)
-        for (char **a = f->conf->models[i].aliases; rc == 0 && *a; a++) {
+        for (char **a = f->conf->models[i].aliases; *a; a++) {
             struct wp_engine_model m = {.name = *a, .parent = f->conf->models[i].name};
 
+            if (id.p ? rc != WP_ENOENT || !wp_str_is(id, *a) : rc < 0)
+                continue;
             rc = any ? wp_buf_adds(b, ",") : 0;
             rc = rc ? rc : model_json(&m, b);
             any = true;
@@ -150,8 +153,8 @@ int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)
             any = true;
         }
     }
-    if (!id.p && rc == 0)
-        rc = aliases_json(f, b, any);
+    if (id.p ? rc == WP_ENOENT : rc == 0)
+        rc = aliases_json(f, id, b, any);
     pthread_mutex_unlock(&f->lock);
     return rc || id.p ? rc : wp_buf_adds(b, "]}");
 }
