@@ -44,6 +44,8 @@ struct wp_model_info {
 };
 /* name absent: the one model that is served, when there is just one.  Errors: WP_ENOMEM. */
 int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out);
+/* The worker has answered 404 for an adapter: it is off its list until a probe finds it there again. */
+void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str model);
 /* Appends GET /v1/models: the union over the fleet.  id absent: all; else that entry alone, WP_ENOENT when unknown. */
 int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *out);
 void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str model, uint64_t bytes, uint64_t tokens);
@@ -57,6 +59,7 @@ struct wp_want {
     struct wp_worker *const *avoid; /* workers that failed this request already */
     size_t n_avoid;
     struct wp_worker *only; /* this one and no other (the repeat of a reuse race, a stored response), or NULL */
+    bool again;             /* on `only`, as the repeat of an attempt that still counts there */
 };
 
 enum wp_place_result {

@@ -154,7 +154,9 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
 
         if ((want->model && !m) || avoided(want, w))
             continue;
-        if (!wp_worker_ready(w, now_us, &not_now)) {
+        if (want->again) { /* takes over the place of the attempt that it repeats: what that one fills up must not keep it out */
+            look_at(f, want, w, n++, now_us, &last_space);
+        } else if (!wp_worker_ready(w, now_us, &not_now)) {
             *why = not_now;
             in_us = ready_in(w, now_us, f->conf);
             if (in_us < *retry_after_us)

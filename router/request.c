@@ -104,6 +104,7 @@ static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_re
         .avoid = r->failed,
         .n_avoid = r->n_failed,
         .only = r->race_repeat ? r->place->worker : r->pinned,
+        .again = r->race_repeat,
     };
 
     *result = wp_fleet_place(r->gate->router->fleet, &want, p, why, retry_us);
