@@ -165,7 +165,7 @@ static void explain(struct admin_call *c)
     struct wp_buf b = {0};
     struct wp_want want;
 
-    if (wp_ask_read(&ask, router_of(c)->fleet, wp_gate_conf(c->admin->gate), wp_ask_guess(body), false, body, &arena, &no) < 0) {
+    if (wp_ask_read(&ask, router_of(c)->fleet, wp_gate_conf(c->admin->gate), wp_ask_guess(body), (struct wp_str){0}, body, &arena, &no) < 0) {
         say(c, no.status, no.code, no.param, no.text);
     } else {
         want = (struct wp_want){

@@ -2,8 +2,11 @@
 #include "router/ask.h"
 
 #include "index/identity.h"
+#include "router/form.h"
 
 #include <stdio.h>
+
+enum { FILE_TOKENS = 1500 }; /* what half a minute of sound becomes: the bytes of a file say nothing about its tokens */
 
 int wp_refuse(struct wp_refusal *no, int status, const char *code, const char *param, uint64_t retry_us, const char *fmt, ...)
 {
@@ -102,22 +105,38 @@ static int read_prompt(struct wp_asked *a, enum wp_route_kind kind, size_t body_
     bytes = (double)(a->prompt.kind == WP_PROMPT_BYTES ? a->prompt.bytes.n : body_bytes);
     a->tokens = a->prompt.kind == WP_PROMPT_TOKENS ? (uint32_t)a->prompt.n_token
                                                    : (uint32_t)(bytes / a->model.bytes_per_token) + 1;
+    if (kind == WP_ROUTE_OPAQUE && a->tokens > FILE_TOKENS)
+        a->tokens = FILE_TOKENS;
     return 0;
 }
 
-int wp_ask_read(struct wp_asked *a, struct wp_fleet *f, const struct wp_config *conf, enum wp_route_kind kind, bool opaque,
-                struct wp_str body, struct wp_arena *arena, struct wp_refusal *no)
+static int read_form(struct wp_asked *a, struct wp_str type, struct wp_str body, struct wp_refusal *no)
+{
+    const char *why;
+
+    if (wp_form_field(type, body, "model", &a->model_name, &why) < 0)
+        return wp_refuse(no, 400, "bad_form", NULL, 0, "The body is not a form: %s.", why);
+    if (a->model_name.n == 0)
+        a->model_name = (struct wp_str){0};
+    return 0;
+}
+
+static int read_json(struct wp_asked *a, struct wp_str body, struct wp_arena *arena, struct wp_refusal *no)
 {
     struct wp_err err = WP_ERR_INIT;
-    int rc;
 
-    if (!opaque) {
-        if (wp_body_read(&a->json, body, &err) < 0)
-            return wp_refuse(no, 400, "bad_json", NULL, 0, "The body is not a JSON object: %s.", body.n ? err.text : "it is empty");
-        rc = read_model_name(a, arena, no);
-        if (rc < 0)
-            return rc;
-    }
+    if (wp_body_read(&a->json, body, &err) < 0)
+        return wp_refuse(no, 400, "bad_json", NULL, 0, "The body is not a JSON object: %s.", body.n ? err.text : "it is empty");
+    return read_model_name(a, arena, no);
+}
+
+int wp_ask_read(struct wp_asked *a, struct wp_fleet *f, const struct wp_config *conf, enum wp_route_kind kind, struct wp_str form,
+                struct wp_str body, struct wp_arena *arena, struct wp_refusal *no)
+{
+    int rc = form.p ? read_form(a, form, body, no) : read_json(a, body, arena, no);
+
+    if (rc < 0)
+        return rc;
     rc = find_model(a, f, conf, arena, no);
     if (rc == 0 && !conf->listen.trust_client_routing)
         rc = check_steering(a, no);

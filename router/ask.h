@@ -29,10 +29,11 @@ int wp_refuse(struct wp_refusal *no, int status, const char *code, const char *p
     __attribute__((format(printf, 6, 7))); /* returns WP_EINVAL */
 
 /*
- * Reads body for a route.  opaque: it is not JSON (multipart) and is placed by load.  Everything found lives in arena or points into body.
+ * Reads body for a route.  form: the Content-Type of a body that is multipart and not JSON: of that only the field `model` is read, and
+ * it is placed by load; absent else.  Everything found lives in arena or points into body.
  * Errors: WP_EINVAL with *no filled.
  */
-int wp_ask_read(struct wp_asked *a, struct wp_fleet *f, const struct wp_config *conf, enum wp_route_kind kind, bool opaque,
+int wp_ask_read(struct wp_asked *a, struct wp_fleet *f, const struct wp_config *conf, enum wp_route_kind kind, struct wp_str form,
                 struct wp_str body, struct wp_arena *arena, struct wp_refusal *no);
 /* The session key's hash, 0 when there is none: fields first, then body members. */
 uint64_t wp_session_key(const struct wp_head *h, const struct wp_body *b);

@@ -14,6 +14,8 @@
 #include "router/request_inner.h"
 
 #include "base/clock.h"
+#include "router/edit.h"
+#include "router/form.h"
 #include "router/forward.h"
 
 #include <assert.h>
@@ -281,13 +283,6 @@ static void pin_previous(struct wp_request *r)
         r->pinned = wp_fleet_maker(r->gate->router->fleet, (struct wp_str){id, (size_t)n});
 }
 
-static bool is_multipart(const struct wp_request *r)
-{
-    struct wp_str type = wp_head_get(r->x->head, "content-type");
-
-    return type.n >= 10 && wp_str_iis((struct wp_str){type.p, 10}, "multipart/");
-}
-
 static void refuse(struct wp_request *r, const struct wp_refusal *no)
 {
     answer_error(r, no->status, no->code, no->param, no->retry_us, no->final, no->text);
@@ -296,19 +291,22 @@ static void refuse(struct wp_request *r, const struct wp_refusal *no)
 /* The body is whole: read it once, or answer what is wrong with it. */
 static bool understand(struct wp_request *r)
 {
-    bool opaque = r->kind == WP_ROUTE_OPAQUE && is_multipart(r); /* the model in the form is the engine's to check */
+    struct wp_str type = wp_head_get(r->x->head, "content-type");
+    bool form = r->kind == WP_ROUTE_OPAQUE && wp_form_is(type);
     struct wp_refusal no;
 
     if (r->kind == WP_ROUTE_STORED)
         return find_maker(r);
-    if (wp_ask_read(&r->ask, r->gate->router->fleet, r->settings->conf, r->kind, opaque, (struct wp_str){r->body->p, r->body->n},
+    if (!form)
+        type = (struct wp_str){0};
+    if (wp_ask_read(&r->ask, r->gate->router->fleet, r->settings->conf, r->kind, type, (struct wp_str){r->body->p, r->body->n},
                     &r->arena, &no) < 0) {
         refuse(r, &no);
         return false;
     }
     if (r->kind == WP_ROUTE_RESPONSES)
         pin_previous(r);
-    if (!opaque && edit_body(r) < 0) {
+    if (wp_request_edit(r, form) < 0) {
         out_of_memory(r);
         return false;
     }
