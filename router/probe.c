@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { TIMEOUT_US = 5000000, FIRST_US = 200000 };
+enum { TIMEOUT_MIN_US = 1000000, TIMEOUT_MAX_US = 5000000, FIRST_US = 200000 };
 
 struct patient {
     struct wp_list link;
@@ -47,6 +47,12 @@ static void on_answer(void *arg, struct wp_engine_facts *facts)
     next(p, facts->up);
 }
 
+/* A worker that takes connections and says nothing is found out no slower than the operator wants to hear of it. */
+static uint64_t timeout_us(uint64_t interval_us)
+{
+    return interval_us < TIMEOUT_MIN_US ? TIMEOUT_MIN_US : interval_us > TIMEOUT_MAX_US ? TIMEOUT_MAX_US : interval_us;
+}
+
 static void on_time(struct wp_timer *t)
 {
     struct patient *p = t->arg;
@@ -59,7 +65,7 @@ static void on_time(struct wp_timer *t)
         .base = w->url.path,
         .health = wp_str_of(wp_gate_conf(g)->health.path),
         .bearer = wp_str_of(w->conf.api_key),
-        .timeout_us = TIMEOUT_US,
+        .timeout_us = timeout_us(wp_gate_conf(g)->health.interval_us),
     };
 
     p->probe = w->engine->probe(g->client, &target, WP_PROBE_HEALTH | WP_PROBE_MODELS | WP_PROBE_LOAD, on_answer, p);
