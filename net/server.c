@@ -72,6 +72,16 @@ static void accept_later(struct wp_server *s, int rc)
                s->address, wp_strerror(rc), s->n_conns, (unsigned long long)skipped);
 }
 
+/* Not an error, but who wonders why clients wait finds it in the log. */
+static void say_full(struct wp_server *s)
+{
+    uint64_t skipped = 0;
+
+    if (wp_log_may(&s->accept_limit, wp_loop_now_us(s->loop), &skipped))
+        wp_log(WP_WARN, "http", "accept: address=%s connections=%zu is the limit, others wait skipped=%llu",
+               s->address, s->n_conns, (unsigned long long)skipped);
+}
+
 static void on_acceptable(uv_poll_t *poll, int status, int events)
 {
     struct wp_server *s = poll->data;
@@ -93,6 +103,8 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             accept_later(s, rc);
         poll_or_not(s);
     }
+    if (!s->polling && !s->retry.armed && !s->draining)
+        say_full(s);
 }
 
 static int parse_address(struct wp_str text, union address *out, socklen_t *n, struct wp_err *err)

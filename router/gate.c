@@ -66,7 +66,7 @@ int wp_gate_listen(struct wp_gate *g, bool reuse_port, struct wp_str address, st
     struct wp_server_conf sc = {
         .address = address,
         .reuse_port = reuse_port,
-        .connections = conf->limits.connections ? (size_t)(conf->limits.connections + g->router->n_gates - 1) / g->router->n_gates : 0,
+        .connections = (size_t)(g->router->connections + g->router->n_gates - 1) / g->router->n_gates,
         .on_request = wp_api_on_request,
         .on_refused = on_refused,
         .arg = g,

@@ -33,6 +33,7 @@ struct wp_router {
     struct wp_counters count;
     struct wp_gate *gate;
     size_t n_gates;
+    uint64_t connections; /* of API clients at once: limits.connections, or fewer where descriptors are few; 0: no limit */
     _Atomic uint64_t body_bytes; /* of request bodies held, all gates */
     _Atomic uint64_t in_flight;  /* API requests under way, all gates */
     _Atomic uint64_t first_tries, repeats; /* decayed: the retry budget */

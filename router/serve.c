@@ -307,11 +307,31 @@ static bool loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 || strncmp(address, "localhost:", 10) == 0;
 }
 
+/*
+ * A client's request needs a second descriptor, towards its worker.  Clients that took them all would leave none, and healthy workers
+ * would seem dead: so only as many are accepted as can be served, the others wait in the backlog.
+ */
+static uint64_t affordable_connections(uint64_t wanted, size_t gates)
+{
+    enum { ADMIN_MAX = 16, A_GATE = 8, OTHERS = 8, LEAST = 4 };
+    struct rlimit l;
+    uint64_t reserve = ADMIN_MAX + OTHERS + gates * A_GATE, room;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur == RLIM_INFINITY)
+        return wanted;
+    room = l.rlim_cur > reserve + 2 * LEAST ? (l.rlim_cur - reserve) / 2 : LEAST;
+    if (wanted && wanted <= room)
+        return wanted;
+    wp_log(WP_WARN, "serve", "descriptors=%llu allow for connections=%llu of %llu; raise the limit (ulimit -n, LimitNOFILE)",
+           (unsigned long long)l.rlim_cur, (unsigned long long)room, (unsigned long long)wanted);
+    return room;
+}
+
 static int listen_all(struct serve *s, struct wp_err *err)
 {
     struct wp_router *r = &s->router;
     const struct wp_config *conf = r->settings->conf;
-    struct wp_server_conf admin = {.address = wp_str_of(conf->listen.admin), .on_request = wp_admin_on_request, .arg = &s->admin};
+    struct wp_server_conf admin = {.address = wp_str_of(conf->listen.admin), .on_request = wp_admin_on_request, .arg = &s->admin, .connections = r->connections};
     char bound[300];
     struct wp_str host;
     uint16_t port;
@@ -371,6 +391,7 @@ static int start(struct serve *s, struct wp_err *err)
         rc = wp_gate_init(&r->gate[r->n_gates], r, r->n_gates, err);
     if (rc < 0)
         return rc;
+    r->connections = affordable_connections(conf->limits.connections, r->n_gates);
     r->gate[0].before_close = before_close;
     r->gate[0].before_close_arg = s;
     rc = watch_signals(s, err);
