@@ -296,6 +296,7 @@ static void failed_before_head(struct wp_request *r, const struct wp_call *c, in
 {
     const char *reason = c->phase == WP_CALL_CONNECT ? "connect" : rc == WP_ETIMEDOUT ? "timeout" : "reset";
     bool died = c->phase != WP_CALL_CONNECT && rc != WP_ETIMEDOUT;
+    enum wp_outcome o = WP_OUTCOME_FAILED;
 
     r->lost += died;
     if (died && c->reused && r->lost < 2) {
@@ -304,7 +305,9 @@ static void failed_before_head(struct wp_request *r, const struct wp_call *c, in
             return;
         r->race_repeat = false;
     }
-    if (r->lost < 2 && wp_request_retry(r, reason, WP_OUTCOME_FAILED, 0, rc == WP_ETIMEDOUT && c->phase != WP_CALL_CONNECT))
+    if (wp_is_our_trouble(rc))
+        o = WP_OUTCOME_NEUTRAL;
+    if (r->lost < 2 && wp_request_retry(r, reason, o, 0, rc == WP_ETIMEDOUT && c->phase != WP_CALL_CONNECT))
         return;
     wp_request_settle(r, WP_OUTCOME_FAILED, 0);
     wp_request_fail(r, rc, c->why, c->phase == WP_CALL_CONNECT);

@@ -140,6 +140,25 @@ const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct
     return NULL;
 }
 
+bool wp_is_our_trouble(int rc)
+{
+    return rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -EADDRNOTAVAIL || rc == WP_ENOMEM;
+}
+
+void wp_worker_unlist(struct wp_worker *w, struct wp_str model)
+{
+    for (size_t i = 0; i < w->n_models && !w->models_fixed; i++) {
+        struct wp_engine_model *m = &w->model[i];
+
+        if (!m->parent || !wp_str_is(model, m->name))
+            continue;
+        wp_free(m->name);
+        wp_free(m->parent);
+        *m = w->model[--w->n_models];
+        return;
+    }
+}
+
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why)
 {
     *why = w->draining                                                       ? "drain"
@@ -217,6 +236,8 @@ void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const stru
     /* An engine whose models are configured and that answers HTTP at all is good enough, whatever routes it lacks. */
     bool good = f->up || (w->models_fixed && !f->loading && f->rc >= 100 && f->rc < 500);
 
+    if (wp_is_our_trouble(f->rc))
+        return; /* no news of the worker */
     take_models(w, f);
     take_load(w, f);
     if (f->sleep_known)

@@ -63,6 +63,9 @@ void wp_worker_unref(struct wp_worker *w);
 /* Copies conf.  Errors: WP_ENOMEM, WP_EINVAL (URL, engine, profile). */
 int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf, const struct wp_config *all, struct wp_err *err);
 
+/* A call failed for want of something on this machine (descriptors, ports, memory): that says nothing about the worker. */
+bool wp_is_our_trouble(int rc);
+
 /* All below: with the fleet's lock held. */
 const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct wp_str model);
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
