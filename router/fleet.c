@@ -341,6 +341,13 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
     unlock(f);
 }
 
+void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str model)
+{
+    lock(f);
+    wp_worker_unlist(w, model);
+    unlock(f);
+}
+
 bool wp_fleet_serving(struct wp_fleet *f)
 {
     uint64_t now = wp_now_us();

@@ -2,7 +2,7 @@
 /*
  * The answer on its way from the engine to the client.
  *
- * Its head decides: 429 and 503 go to another worker if one can take the request, everything else is the client's.  Bytes pass as they
+ * Its head decides: 429, 503 and an adapter's 404 go to another worker if one can take the request, everything else is the client's.  Bytes pass as they
  * come, unchanged; the engine is read no faster than the client reads (a mark at RELAY_HIGH queued bytes).  Events are watched as they pass, for the first token,
  * usage, and an error as the first event; nothing is parsed that is not looked for.
  * An event stream that breaks ends in one more event, `data: {"error": ...}`, and its last chunk, never in an invented [DONE]; any other answer that breaks is cut,
@@ -205,8 +205,10 @@ static bool try_elsewhere(struct wp_request *r, const struct wp_head *h)
 
     if (h->status != 429 && h->status != 503 && !unloaded)
         return false;
+    if (unloaded)
+        wp_fleet_unlist(r->gate->router->fleet, r->place->worker, r->ask.model.name);
     r->call = NULL; /* a new attempt sets it; the old one is cancelled after */
-    if (!wp_request_retry(r, h->status == 429 ? "busy" : "unavailable", o, rest, true)) {
+    if (!wp_request_retry(r, unloaded ? "unloaded" : h->status == 429 ? "busy" : "unavailable", o, rest, true)) {
         r->call = c;
         r->rest_us = rest;
         return false;
@@ -309,7 +311,7 @@ static void failed_before_head(struct wp_request *r, const struct wp_call *c, in
         o = WP_OUTCOME_NEUTRAL;
     if (r->lost < 2 && wp_request_retry(r, reason, o, 0, rc == WP_ETIMEDOUT && c->phase != WP_CALL_CONNECT))
         return;
-    wp_request_settle(r, WP_OUTCOME_FAILED, 0);
+    wp_request_settle(r, o, 0);
     wp_request_fail(r, rc, c->why, c->phase == WP_CALL_CONNECT);
 }
 

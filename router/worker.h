@@ -68,6 +68,7 @@ bool wp_is_our_trouble(int rc);
 
 /* All below: with the fleet's lock held. */
 const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct wp_str model);
+void wp_worker_unlist(struct wp_worker *w, struct wp_str model); /* an adapter is off its list, until a probe lists it again */
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
 /* An attempt ended: failed moves the breaker, good closes it, neither (cancelled, 4xx) frees a half-open slot. */
