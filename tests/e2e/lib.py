@@ -356,12 +356,14 @@ class FakeEngine:
                 head, left = left.split(b"\r\n\r\n", 1)
                 m = re.search(rb"\r\ncontent-length: *(\d+)", head, re.I)
                 n = int(m[1]) if m else 0
-                while len(left) < n:
-                    piece = s.recv(65536)
+                body = bytearray(left[:n])
+                left = left[n:]
+                while len(body) < n:
+                    piece = s.recv(min(n - len(body), 1 << 20))
                     if not piece:
                         return
-                    left += piece
-                body, left = left[:n], left[n:]
+                    body += piece
+                body = bytes(body)
                 r = Request(self, s, head, body, len(self.requests))
                 self._answer(r)
                 if s.fileno() < 0:
