@@ -11,12 +11,12 @@
 #include "base/flags.h"
 #include "router/admin.h"
 #include "router/gate.h"
+#include "router/machine.h"
 #include "router/probe.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 enum { GATES_MAX = 64, WORDS_MAX = 4096 };
 
@@ -307,26 +307,6 @@ static bool loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 || strncmp(address, "localhost:", 10) == 0;
 }
 
-/*
- * A client's request needs a second descriptor, towards its worker.  Clients that took them all would leave none, and healthy workers
- * would seem dead: so only as many are accepted as can be served, the others wait in the backlog.
- */
-static uint64_t affordable_connections(uint64_t wanted, size_t gates)
-{
-    enum { ADMIN_MAX = 16, A_GATE = 8, OTHERS = 8, LEAST = 4 };
-    struct rlimit l;
-    uint64_t reserve = ADMIN_MAX + OTHERS + gates * A_GATE, room;
-
-    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur == RLIM_INFINITY)
-        return wanted;
-    room = l.rlim_cur > reserve + 2 * LEAST ? (l.rlim_cur - reserve) / 2 : LEAST;
-    if (wanted && wanted <= room)
-        return wanted;
-    wp_log(WP_WARN, "serve", "descriptors=%llu allow for connections=%llu of %llu; raise the limit (ulimit -n, LimitNOFILE)",
-           (unsigned long long)l.rlim_cur, (unsigned long long)room, (unsigned long long)wanted);
-    return room;
-}
-
 static int listen_all(struct serve *s, struct wp_err *err)
 {
     struct wp_router *r = &s->router;
@@ -391,7 +371,7 @@ static int start(struct serve *s, struct wp_err *err)
         rc = wp_gate_init(&r->gate[r->n_gates], r, r->n_gates, err);
     if (rc < 0)
         return rc;
-    r->connections = affordable_connections(conf->limits.connections, r->n_gates);
+    r->connections = wp_machine_connections(conf->limits.connections, r->n_gates);
     r->gate[0].before_close = before_close;
     r->gate[0].before_close_arg = s;
     rc = watch_signals(s, err);
@@ -442,16 +422,6 @@ static int run(struct serve *s)
     return started == r->n_gates ? 0 : 1;
 }
 
-static void raise_descriptor_limit(void)
-{
-    struct rlimit l;
-
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
-        l.rlim_cur = l.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &l);
-    }
-}
-
 int wp_serve_main(int argc, char **argv)
 {
     struct serve *s = wp_calloc(1, sizeof *s);
@@ -484,7 +454,7 @@ int wp_serve_main(int argc, char **argv)
     wp_buf_fini(&errors);
     wp_log_setup(s->router.settings->conf->log.level, s->router.settings->conf->log.format);
     signal(SIGPIPE, SIG_IGN);
-    raise_descriptor_limit();
+    wp_machine_setup();
     rc = start(s, &err);
     if (rc < 0) {
         wp_log(WP_ERROR, "serve", "%s", err.text);
