@@ -85,23 +85,35 @@ static int check_steering(const struct wp_asked *a, struct wp_refusal *no)
                      "%s: this member steers an engine and is not accepted from clients here.", member);
 }
 
-static int read_prompt(struct wp_asked *a, enum wp_route_kind kind, size_t body_bytes, struct wp_arena *arena, struct wp_refusal *no)
+/* The text of a prompt is as long as the body, and would be held as long: it goes once its hashes, which are in arena, are made. */
+static int hash_prompt(struct wp_asked *a, enum wp_route_kind kind, struct wp_arena *arena, const char **param, struct wp_err *err)
 {
     const struct wp_json salt = a->json.cache_salt;
     struct wp_str s = {0};
+    struct wp_arena text = {0};
+    int rc = wp_prompt_read(&a->prompt, kind, &a->json, &text, param, err);
+
+    if (salt.kind == WP_JSON_STRING && salt.n > 2)
+        s = (struct wp_str){salt.p + 1, salt.n - 2};
+    for (size_t i = 0; rc == 0 && i < a->model.n_sizes; i++)
+        wp_prompt_hashes(&a->prompt, a->model.block_size[i], a->model.lora, s, arena);
+    a->prompt.bytes.p = NULL;
+    a->prompt.token = NULL;
+    wp_arena_fini(&text);
+    return rc;
+}
+
+static int read_prompt(struct wp_asked *a, enum wp_route_kind kind, size_t body_bytes, struct wp_arena *arena, struct wp_refusal *no)
+{
     const char *param = NULL;
     struct wp_err err = WP_ERR_INIT;
-    int rc = wp_prompt_read(&a->prompt, kind, &a->json, arena, &param, &err);
+    int rc = hash_prompt(a, kind, arena, &param, &err);
     double bytes;
 
     if (rc == WP_ENOMEM)
         return out_of_memory(no);
     if (rc < 0)
         return wp_refuse(no, 400, "invalid_value", param, 0, "%s.", err.text);
-    if (salt.kind == WP_JSON_STRING && salt.n > 2)
-        s = (struct wp_str){salt.p + 1, salt.n - 2};
-    for (size_t i = 0; i < a->model.n_sizes; i++)
-        wp_prompt_hashes(&a->prompt, a->model.block_size[i], a->model.lora, s, arena);
     bytes = (double)(a->prompt.kind == WP_PROMPT_BYTES ? a->prompt.bytes.n : body_bytes);
     a->tokens = a->prompt.kind == WP_PROMPT_TOKENS ? (uint32_t)a->prompt.n_token
                                                    : (uint32_t)(bytes / a->model.bytes_per_token) + 1;

@@ -21,7 +21,7 @@ struct wp_asked {
     struct wp_body json;      /* points into the body */
     struct wp_str model_name; /* as the client wrote it, decoded; absent when it did not */
     struct wp_model_info model;
-    struct wp_prompt prompt;
+    struct wp_prompt prompt; /* hashed; of its text and tokens only the lengths are left */
     uint32_t tokens; /* of the prompt; estimated unless its kind is tokens */
 };
 
