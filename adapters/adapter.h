@@ -27,7 +27,7 @@ struct wp_engine_facts {
     size_t n_models;
     bool models_known;
     uint32_t block_size;  /* 0: unknown */
-    uint64_t kv_tokens;   /* KV capacity of one rank in tokens; 0: unknown */
+    uint64_t kv_tokens;   /* KV capacity of one rank in tokens, gpu and host memory; 0: unknown */
     double running, waiting, kv_usage; /* negative: unknown */
     bool metrics_known;   /* the metrics page was there and had a name we know */
     const char *missing;  /* what was looked for in it and not found; NULL: nothing missing.  Static */

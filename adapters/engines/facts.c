@@ -99,7 +99,7 @@ static uint64_t label_number(const struct wp_prom *p, const char *name)
 
 static void cache_config(struct wp_engine_facts *f, const struct wp_prom *p)
 {
-    uint64_t size = label_number(p, "block_size"), blocks = label_number(p, "num_gpu_blocks");
+    uint64_t size = label_number(p, "block_size"), blocks = label_number(p, "num_gpu_blocks"), host = label_number(p, "num_cpu_blocks");
     uint64_t tokens = label_number(p, "kv_cache_size_tokens"); /* one rank's; num_gpu_blocks may be a sum over ranks */
 
     if (size && size <= 65536)
@@ -108,6 +108,9 @@ static void cache_config(struct wp_engine_facts *f, const struct wp_prom *p)
         tokens = 0;
     if (!tokens && f->block_size && blocks <= KV_TOKENS_MAX / f->block_size)
         tokens = f->block_size * blocks;
+    /* What host memory keeps is the engine's to bring back: affinity must outlive the GPU's share of the cache. */
+    if (tokens && f->block_size && host <= KV_TOKENS_MAX / f->block_size)
+        tokens += f->block_size * host;
     if (tokens)
         f->kv_tokens = tokens;
 }

@@ -127,6 +127,8 @@ static void absurd_numbers_are_unknown(void)
         {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"99999999999999999999999\"} 1\n", -1, -1, 16, 0},
         {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"8\",kv_cache_size_tokens=\"96\"} 1\n", -1, -1, 16, 96},
         {"vllm:cache_config_info{block_size=\"16\",kv_cache_size_tokens=\"18446744073709551615\"} 1\n", -1, -1, 16, 0},
+        {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"8\",num_cpu_blocks=\"100\"} 1\n", -1, -1, 16, 1728},
+        {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"8\",num_cpu_blocks=\"18446744073709551615\"} 1\n", -1, -1, 16, 128},
         /* A series of its own for every rank: one rank's capacity is the worker's fact, not a sum. */
         {"vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"8\"} 1\n"
          "vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"8\"} 1\n", -1, -1, 16, 128},
