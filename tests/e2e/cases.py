@@ -2,12 +2,13 @@
 """What the modules that play tests/data/cases share: a stage with router and engines, and the rules that hold for every case."""
 import contextlib
 import json
+import re
 import selectors
 import socket
 import threading
 import time
 
-from lib import CHAT, DATA, MODEL, FakeEngine, Router, http, play, raw, slowness, until
+from lib import CHAT, DATA, MODEL, FakeEngine, Router, http, play, raw, read_until, slowness, until
 
 CASES = DATA / "cases"
 EVENT = b'data: {"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"tick"}}]}\n\n'
@@ -103,6 +104,19 @@ def send_split(port, data, at):
 def closing(data):
     """The same request with Connection: close, so that its answer's end is seen at once."""
     return data.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
+
+
+def one_answer(s):
+    """Reads one answer with a length from a connection that goes on."""
+    head = read_until(s, b"\r\n\r\n")
+    head, body = head.split(b"\r\n\r\n", 1)
+    n = int(re.search(rb"content-length: (\d+)", head, re.I)[1])
+    while len(body) < n:
+        piece = s.recv(n - len(body))
+        assert piece, "closed inside an answer"
+        body += piece
+    assert len(body) == n
+    return head + b"\r\n\r\n" + body
 
 
 def post_head(length, path="/v1/chat/completions", extra=b""):

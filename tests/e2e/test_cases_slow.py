@@ -115,7 +115,7 @@ def test_B096():
                 assert peak < 2 * held, (peak, held)
                 until(lambda: rss_kb(r) < base + held // 4, 10, "the memory going back")
     hold = threading.Event()
-    with stage(lambda q: (hold.wait(60), q.answer(200, CHAT)), args=("--set", "limits.bodies_total_bytes=50Mi")) as (r, e):
+    with stage(lambda q: (hold.wait(60), q.answer(200, CHAT)), args=("--set", "limits.body_bytes=16Mi", "--set", "limits.bodies_total_bytes=50Mi")) as (r, e):
         out = []
         threads = [threading.Thread(target=lambda: out.append(http(r.port, "POST", "/v1/chat/completions", body))) for _ in range(20)]
         [t.start() for t in threads]
