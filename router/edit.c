@@ -18,7 +18,8 @@ static int take_edited(struct wp_request *r, struct wp_buf *b, int rc)
         rc = edited ? 0 : WP_ENOMEM;
     }
     if (edited) {
-        /* What was read of the old text is not read again but for its kinds and lengths: it stays until the arena goes. */
+        /* What was read of the old text is not read again but for its kinds and lengths: it stays
+         * until the arena goes. */
         r->unedited = r->body;
         r->body = edited;
     }
@@ -40,7 +41,8 @@ static int edit_json(struct wp_request *r)
         edit[n++] = (struct wp_json_edit){"model", wp_buf_str(&name)};
     }
     snprintf(unique, sizeof unique, "\"%s-%llx\"", r->id,
-             (unsigned long long)(atomic_fetch_add(&r->gate->router->ids, 1) ^ r->gate->router->id_salt));
+             (unsigned long long)(atomic_fetch_add(&r->gate->router->ids, 1) ^
+                                  r->gate->router->id_salt));
     if (r->ask.json.request_id.kind == WP_JSON_STRING)
         edit[n++] = (struct wp_json_edit){"request_id", wp_str_of(unique)};
     if (r->ask.json.rid.kind == WP_JSON_STRING)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * router/edit.h - what we change in a request's body on its way: docs/rewrites.md is the closed list.  All other bytes stay.
+ * router/edit.h - what we change in a request's body on its way: docs/rewrites.md is the closed
+ * list.  All other bytes stay.
  */
 #ifndef WP_ROUTER_EDIT_H
 #define WP_ROUTER_EDIT_H
@@ -8,8 +9,9 @@
 #include "router/request_inner.h"
 
 /*
- * Makes the edits that the body needs; what it was stays in r->unedited, because what was read of it points there.
- * form: a multipart form, else JSON.  Errors: WP_ENOMEM, WP_ETOOBIG; then nothing has changed.
+ * Makes the edits that the body needs; what it was stays in r->unedited, because what was read of
+ * it points there. form: a multipart form, else JSON.  Errors: WP_ENOMEM, WP_ETOOBIG; then nothing
+ * has changed.
  */
 int wp_request_edit(struct wp_request *r, bool form);
 

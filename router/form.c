@@ -16,8 +16,8 @@ static bool blank(char c)
 }
 
 /*
- * Cuts the next `; key=value` off *rest, which starts behind the type.  A quoted value is without its quotes; of escapes inside it the
- * backslash stays, which no name that we look for has.
+ * Cuts the next `; key=value` off *rest, which starts behind the type.  A quoted value is without
+ * its quotes; of escapes inside it the backslash stays, which no name that we look for has.
  */
 static bool next_param(struct wp_str *rest, struct wp_str *key, struct wp_str *value)
 {
@@ -68,13 +68,14 @@ static const char *blank_line(const char *p, const char *end)
     return end - p >= 2 && p[0] == '\r' && p[1] == '\n' ? p + 2 : NULL;
 }
 
-struct cut {             /* a line that is a boundary */
-    const char *at;      /* its CRLF belongs to it */
-    const char *next;    /* what follows; NULL: it was the closing one */
+struct cut {          /* a line that is a boundary */
+    const char *at;   /* its CRLF belongs to it */
+    const char *next; /* what follows; NULL: it was the closing one */
 };
 
 /* The next boundary at or behind p.  Text that only begins like one is data. */
-static bool find_cut(const char *start, const char *p, const char *end, struct wp_str mark, struct cut *out)
+static bool find_cut(const char *start, const char *p, const char *end, struct wp_str mark,
+                     struct cut *out)
 {
     while (p < end && (p = memmem(p, (size_t)(end - p), mark.p, mark.n))) {
         const char *behind = p + mark.n;
@@ -104,12 +105,14 @@ static struct wp_str text_of(const char *p, const char *end, const char *name)
         if (wp_str_split(&value, ':', &key) && value.p && wp_str_iis(key, "content-disposition"))
             disposition = wp_str_trim(value);
     }
-    if (!rest.p || !disposition.p || !wp_str_is(param(disposition, "name"), name) || param(disposition, "filename").p)
+    if (!rest.p || !disposition.p || !wp_str_is(param(disposition, "name"), name) ||
+        param(disposition, "filename").p)
         return (struct wp_str){0};
     return rest;
 }
 
-int wp_form_field(struct wp_str type, struct wp_str body, const char *name, struct wp_str *value, const char **why)
+int wp_form_field(struct wp_str type, struct wp_str body, const char *name, struct wp_str *value,
+                  const char **why)
 {
     struct wp_str boundary = param(type, "boundary"), found, last = {0};
     const char *end = body.p ? body.p + body.n : NULL;

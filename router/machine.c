@@ -16,8 +16,9 @@ void wp_machine_setup(void)
     }
 #ifdef __GLIBC__
     /*
-     * Left alone, malloc takes the first large body that is freed as a sign to keep such sizes on its heap, where a small
-     * neighbour pins them for good.  Sizes from here on always go back to the system.
+     * Left alone, malloc takes the first large body that is freed as a sign to keep such sizes on
+     * its heap, where a small neighbour pins them for good.  Sizes from here on always go back to
+     * the system.
      */
     mallopt(M_MMAP_THRESHOLD, 4 << 20);
 #endif
@@ -25,7 +26,7 @@ void wp_machine_setup(void)
 
 uint64_t wp_machine_connections(uint64_t wanted, size_t gates)
 {
-    enum { ADMIN_MAX = 16, A_GATE = 8, OTHERS = 8, LEAST = 4 };
+    enum { ADMIN_MAX = 16, A_GATE = 8, OTHERS = 8, LEAST = 4, FEW = 1000 };
     struct rlimit l;
     uint64_t reserve = ADMIN_MAX + OTHERS + gates * A_GATE, room;
 
@@ -34,7 +35,9 @@ uint64_t wp_machine_connections(uint64_t wanted, size_t gates)
     room = l.rlim_cur > reserve + 2 * LEAST ? (l.rlim_cur - reserve) / 2 : LEAST;
     if (wanted && wanted <= room)
         return wanted;
-    wp_log(WP_WARN, "serve", "descriptors=%llu allow for connections=%llu of %llu; raise the limit (ulimit -n, LimitNOFILE)",
+    wp_log(room < FEW ? WP_WARN : WP_INFO, "serve",
+           "descriptors=%llu allow for connections=%llu of %llu; raise the limit (ulimit -n, "
+           "LimitNOFILE)",
            (unsigned long long)l.rlim_cur, (unsigned long long)room, (unsigned long long)wanted);
     return room;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first line is the content type, the rest the body.  What is found lies inside the body and is found again in that body. */
+/* The first line is the content type, the rest the body.  What is found lies inside the body and is
+ * found again in that body. */
 #include "router/form.h"
 
 #include <stdlib.h>
@@ -20,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     if (value.p && (value.p < body.p || value.p + value.n > body.p + body.n))
         abort();
-    if (wp_form_field(type, body, "model", &again, &why) < 0 || again.p != value.p || again.n != value.n)
+    if (wp_form_field(type, body, "model", &again, &why) < 0 || again.p != value.p ||
+        again.n != value.n)
         abort();
     return 0;
 }
