@@ -207,8 +207,10 @@ static int make_room(struct wp_fleet *f)
     struct wp_overlap o = {0};
     void *p;
 
-    if (f->n_workers < f->cap)
+    if (f->n_workers < f->cap && wp_index_holders(f->index) < f->overlap.words * 64)
         return 0;
+    if (f->n_workers < f->cap) /* numbers of removed workers whose requests still run: just the overlap needs more room */
+        cap = f->cap;
 #define GROW(field)                                                                                                                 \
     p = wp_realloc(f->field, cap * sizeof *f->field);                                                                               \
     if (!p)                                                                                                                         \
@@ -219,7 +221,7 @@ static int make_room(struct wp_fleet *f)
     GROW(verdict)
     GROW(shown)
 #undef GROW
-    if (wp_overlap_init(&o, cap * 2) < 0)
+    if (wp_overlap_init(&o, wp_index_holders(f->index) + cap * 2) < 0)
         return WP_ENOMEM;
     wp_overlap_fini(&f->overlap);
     f->overlap = o;
@@ -335,9 +337,17 @@ void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w
 
 void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf)
 {
+    bool slept;
+
     lock(f);
-    if (!w->gone)
+    if (!w->gone) {
+        slept = w->sleeping;
         wp_worker_probed(w, facts, conf);
+        if (w->sleeping && !slept) { /* a sleeper has thrown its cache away */
+            wp_index_clear(f->index, w->holder);
+            wp_history_forget(f->history, w->holder);
+        }
+    }
     unlock(f);
 }
 
@@ -457,7 +467,7 @@ int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *aren
         return 0;
     }
     look_for(f, name, out, &parent);
-    out->bytes_per_token = ratio_of(f, name);
+    out->bytes_per_token = ratio_of(f, parent ? wp_str_of(parent) : name); /* an adapter has its base's tokenizer */
     copy = wp_arena_strndup(arena, name.p, name.n);
     out->name = (struct wp_str){copy, name.n};
     out->base = out->name;
@@ -470,7 +480,7 @@ int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *aren
     return copy ? 0 : WP_ENOMEM;
 }
 
-void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str model, uint64_t bytes, uint64_t tokens)
+void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str base, uint64_t bytes, uint64_t tokens)
 {
     struct wp_model_ratio *found = NULL;
     double seen = tokens ? (double)bytes / (double)tokens : 0;
@@ -479,11 +489,11 @@ void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str model, uint64_t byt
         return; /* too short to tell, or nonsense */
     lock(f);
     WP_LIST_EACH(&f->ratios, at)
-    if (wp_str_is(model, WP_CONTAINER(at, struct wp_model_ratio, link)->name))
+    if (wp_str_is(base, WP_CONTAINER(at, struct wp_model_ratio, link)->name))
         found = WP_CONTAINER(at, struct wp_model_ratio, link);
     if (!found && f->n_ratios < RATIOS_MAX) {
         found = wp_calloc(1, sizeof *found);
-        if (found && !(found->name = wp_strndup(model.p, model.n))) {
+        if (found && !(found->name = wp_strndup(base.p, base.n))) {
             wp_free(found);
             found = NULL;
         }

@@ -48,7 +48,8 @@ int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *aren
 void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str model);
 /* Appends GET /v1/models: the union over the fleet.  id absent: all; else that entry alone, WP_ENOENT when unknown. */
 int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *out);
-void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str model, uint64_t bytes, uint64_t tokens);
+/* base: adapters have the tokenizer of their base model. */
+void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str base, uint64_t bytes, uint64_t tokens);
 
 struct wp_want {
     const struct wp_model_info *model; /* NULL: whatever `only` serves */
@@ -66,7 +67,7 @@ enum wp_place_result {
     WP_PLACED,
     WP_PLACE_NOBODY,  /* no worker is ready: 503 */
     WP_PLACE_BUSY,    /* all that are ready are at limits.per_worker: 429 */
-    WP_PLACE_TOO_LONG /* the prompt fits none: 400 */
+    WP_PLACE_TOO_LONG /* the prompt fits none, not even one that is away: 400 */
 };
 
 /* A request on a worker.  Embed it in the request; it must not move between place and end. */

@@ -137,10 +137,15 @@ static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_wo
     f->candidate[i] = w;
 }
 
+static bool is_too_long(const struct wp_want *want, const struct wp_engine_model *m)
+{
+    return m && m->max_len && want->prompt && want->prompt->kind == WP_PROMPT_TOKENS && want->tokens > m->max_len;
+}
+
 size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
                            const char **why, uint64_t *retry_after_us)
 {
-    size_t n = 0, busy = 0, too_long = 0;
+    size_t n = 0, busy = 0, too_long = 0, away = 0;
     uint32_t last_space = 0xFFFFFFFF;
 
     *why = "worker";
@@ -154,22 +159,23 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
 
         if ((want->model && !m) || avoided(want, w))
             continue;
-        if (want->again) { /* takes over the place of the attempt that it repeats: what that one fills up must not keep it out */
+        if (is_too_long(want, m)) {
+            too_long++;
+        } else if (want->again) { /* takes over the place of the attempt that it repeats: what that one fills up must not keep it out */
             look_at(f, want, w, n++, now_us, &last_space);
         } else if (!wp_worker_ready(w, now_us, &not_now)) {
+            away++;
             *why = not_now;
             in_us = ready_in(w, now_us, f->conf);
             if (in_us < *retry_after_us)
                 *retry_after_us = in_us;
-        } else if (m && m->max_len && want->prompt && want->prompt->kind == WP_PROMPT_TOKENS && want->tokens > m->max_len) {
-            too_long++;
         } else if (f->conf->limits.per_worker && w->load.in_flight >= f->conf->limits.per_worker) {
             busy++;
         } else {
             look_at(f, want, w, n++, now_us, &last_space);
         }
     }
-    *no = busy ? WP_PLACE_BUSY : too_long ? WP_PLACE_TOO_LONG : WP_PLACE_NOBODY;
+    *no = busy ? WP_PLACE_BUSY : too_long && !away ? WP_PLACE_TOO_LONG : WP_PLACE_NOBODY;
     if (busy)
         *why = "queue";
     return n;
@@ -244,12 +250,24 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, size_t n,
     return r->id;
 }
 
-/* History keeps as many blocks as the worker's caches hold; told again when that changes. */
+/* What all workers may keep in history together is as much as the index may; a block takes 64 bytes at most. */
+static uint64_t history_share(const struct wp_fleet *f)
+{
+    uint64_t cap = f->conf->index.cap_bytes;
+
+    return cap ? cap / 64 / (f->n_workers ? f->n_workers : 1) : UINT32_MAX;
+}
+
+/*
+ * History keeps as many blocks as the worker's caches hold, within its share; told again when that changes.  Capacities are
+ * an engine's word, or a person's: no number of theirs makes us run out of memory.
+ */
 static void size_history(struct wp_fleet *f, struct wp_worker *w, uint32_t space, const struct wp_hashes *h, const struct wp_want *want)
 {
     bool bytes = want->prompt->kind == WP_PROMPT_BYTES;
     double tokens_per_block = bytes ? h->block_size / want->model->bytes_per_token : h->block_size;
-    uint64_t blocks = (uint64_t)((double)w->kv_tokens / tokens_per_block), key = (uint64_t)w->holder << 32 | space, was = 0;
+    uint64_t key = (uint64_t)w->holder << 32 | space, was = 0;
+    uint64_t blocks = (uint64_t)fmin((double)w->kv_tokens / tokens_per_block, (double)history_share(f));
     struct wp_err err;
 
     if (wp_map_get(&f->sized, key, &was) && blocks <= was + was / 8 && was <= blocks + blocks / 8)
@@ -278,6 +296,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     if (p->probe_of_breaker) {
         w->breaker = WP_BREAKER_HALF_OPEN;
         w->half_open_busy = true;
+        w->half_open_by = p;
     }
     wp_load_begin(&w->load, &p->item, &w->profile, now_us, work, want->tokens - v->hit_tokens, want->tokens);
     if (!p->hashes || p->hashes->n == 0)
@@ -376,7 +395,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     in_flight_over(f, p);
     if (rest_us && now + rest_us > w->rest_until_us)
         w->rest_until_us = now + rest_us;
-    if (p->probe_of_breaker || w->breaker == WP_BREAKER_CLOSED)
+    /* Others than the one that decides are stragglers of the time before it opened, or were repeated. */
+    if (w->breaker == WP_BREAKER_CLOSED || (p->probe_of_breaker && w->half_open_by == p))
         wp_worker_outcome(w, o, f->conf, now);
     r = wp_records_at(&f->records, p->record);
     if (r)

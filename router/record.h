@@ -12,9 +12,10 @@
 #include "policies/policy.h"
 
 enum { WP_RECORDS = 1024, WP_RECORD_CANDIDATES = 16 };
+enum { WP_RECORD_ID = 272 }; /* a worker's id whole, be it a host name and a port: who is chosen is looked up by it */
 
 struct wp_candidate {
-    char worker[132];
+    char worker[WP_RECORD_ID];
     struct wp_verdict verdict;
     uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, history_tokens, in_flight_tokens;
 };
@@ -22,7 +23,7 @@ struct wp_candidate {
 struct wp_record {
     uint64_t id; /* 0: an empty slot */
     uint64_t at_us, wall_us, draw;
-    char model[96], policy[24], chosen[132];
+    char model[128], policy[24], chosen[WP_RECORD_ID];
     uint32_t tokens, max_tokens;
     bool exact;
     size_t n_workers; /* that were candidates */

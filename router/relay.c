@@ -152,7 +152,7 @@ static void count_tokens(struct wp_request *r)
         wp_count(WP_SERIES(c->confirmed, "recomputed"), (uint64_t)(r->usage.prompt - r->usage.cached));
     }
     if (r->usage.prompt > 0 && r->ask.prompt.kind == WP_PROMPT_BYTES)
-        wp_fleet_learn_tokens(r->gate->router->fleet, r->ask.model.name, r->ask.prompt.bytes.n, (uint64_t)r->usage.prompt);
+        wp_fleet_learn_tokens(r->gate->router->fleet, r->ask.model.base, r->ask.prompt.bytes.n, (uint64_t)r->usage.prompt);
 }
 
 /* The answer is over for the worker: what it says about it. */

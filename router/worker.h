@@ -43,6 +43,7 @@ struct wp_worker {
     enum wp_breaker breaker;
     unsigned failures; /* attempts in a row */
     bool half_open_busy;
+    const void *half_open_by; /* the placement that decides */
     uint64_t open_until_us, open_us, rest_until_us;
     struct wp_load load;
     struct wp_engine_model *model; /* as the engine or the configuration lists them */

@@ -1,0 +1,1016 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fleet from outside: who gets a request, and that every mark ends with what it counts. */
+#include "router/fleet.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "router/ask.h"
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <pthread.h>
+
+static struct wp_config *conf;
+static struct wp_metrics *metrics;
+static struct wp_fleet *fleet;
+static long live;
+
+#define SET_UP(...)                                                     \
+    do {                                                                \
+        static const char *const set[] = {__VA_ARGS__};                 \
+        set_up(set, sizeof set / sizeof set[0]);                        \
+    } while (0)
+
+static void set_up(const char *const set[], size_t n)
+{
+    struct wp_buf errors = {0};
+    struct wp_err err = WP_ERR_INIT;
+
+    live = wp_mem_live();
+    EXPECT_INT("configuration", 0, wp_config_read(&conf, NULL, set, n, NULL, 0, &errors));
+    EXPECT_TEXT("configuration", "", wp_buf_str(&errors));
+    wp_buf_fini(&errors);
+    EXPECT_INT("metrics", 0, wp_metrics_create(&metrics, &err));
+    EXPECT_INT("fleet", 0, wp_fleet_create(&fleet, conf, metrics, &err));
+}
+
+static void tear_down(void)
+{
+    wp_fleet_destroy(fleet);
+    wp_metrics_destroy(metrics);
+    wp_config_destroy(conf);
+    EXPECT_INT("nothing leaks", live, wp_mem_live());
+}
+
+static int add(const char *id)
+{
+    struct wp_config_worker w;
+    struct wp_err err = WP_ERR_INIT;
+    char json[600];
+    int rc;
+
+    snprintf(json, sizeof json, "{\"url\":\"http://127.0.0.1:1\",\"id\":\"%s\"}", id);
+    EXPECT_INT("entry", 0, wp_config_worker_json(&w, wp_str_of(json), &err));
+    rc = wp_fleet_add(fleet, &w, conf, &err);
+    wp_config_worker_fini(&w);
+    return rc;
+}
+
+/* A probe's answer: models is "a b>a" (an adapter b of a). */
+struct answer {
+    const char *models;
+    uint32_t block_size, max_len;
+    uint64_t kv_tokens;
+    bool sleeping, down;
+};
+
+static void probed(const char *id, struct answer a)
+{
+    struct wp_engine_facts f = {.up = !a.down, .rc = a.down ? 500 : 200, .running = -1, .waiting = -1, .kv_usage = -1,
+                                .sleep_known = true, .sleeping = a.sleeping, .block_size = a.block_size, .kv_tokens = a.kv_tokens};
+    struct wp_worker *w = wp_fleet_find(fleet, wp_str_of(id));
+    struct wp_str rest = wp_str_of(a.models), one;
+
+    f.model = wp_calloc(8, sizeof *f.model);
+    f.models_known = a.models != NULL;
+    while (a.models && wp_str_split(&rest, ' ', &one)) {
+        struct wp_str parent = one, name;
+
+        wp_str_split(&parent, '>', &name);
+        f.model[f.n_models++] = (struct wp_engine_model){wp_strndup(name.p, name.n), parent.p ? wp_strndup(parent.p, parent.n) : NULL,
+                                                         a.max_len};
+    }
+    EXPECT_TRUE(id, w != NULL);
+    if (w)
+        wp_fleet_probed(fleet, w, &f, conf);
+    wp_engine_facts_fini(&f);
+    wp_worker_unref(w);
+}
+
+static void add_up(const char *id, struct answer a)
+{
+    EXPECT_INT(id, 0, add(id));
+    if (!a.models)
+        a.models = "m";
+    probed(id, a);
+}
+
+/* ---- requests ---- */
+
+struct req {
+    struct wp_arena arena;
+    struct wp_asked ask;
+    struct wp_placement p;
+    struct wp_want want;
+    char *body;
+    const char *why;
+    uint64_t retry_us;
+};
+
+static void req_body(struct req *r, const char *body)
+{
+    struct wp_refusal no = {0};
+    int rc;
+
+    *r = (struct req){.body = wp_strdup(body)};
+    rc = wp_ask_read(&r->ask, fleet, conf, wp_ask_guess(wp_str_of(r->body)), (struct wp_str){0}, wp_str_of(r->body), &r->arena, &no);
+    EXPECT_TEXT("understood", "", wp_str_of(rc < 0 ? no.text : ""));
+    r->want = (struct wp_want){.model = &r->ask.model, .prompt = &r->ask.prompt, .tokens = r->ask.tokens};
+}
+
+/* n token ids: those of the seed, the same for all n. */
+static void req_tokens(struct req *r, const char *model, unsigned seed, size_t n)
+{
+    struct wp_buf b = {0};
+
+    wp_buf_printf(&b, "{\"model\":\"%s\",\"prompt\":[", model);
+    for (size_t i = 0; i < n; i++)
+        wp_buf_printf(&b, "%s%u", i ? "," : "", seed * 100000 + (unsigned)i);
+    wp_buf_adds(&b, "]}");
+    wp_buf_add(&b, "", 1);
+    req_body(r, b.p);
+    wp_buf_fini(&b);
+}
+
+static enum wp_place_result place(struct req *r)
+{
+    return wp_fleet_place(fleet, &r->want, &r->p, &r->why, &r->retry_us);
+}
+
+static void done(struct req *r)
+{
+    wp_arena_fini(&r->arena);
+    wp_free(r->body);
+}
+
+static void expect_placed(const char *label, struct req *r, const char *id)
+{
+    EXPECT_INT(label, WP_PLACED, place(r));
+    EXPECT_TEXT(label, id, wp_str_of(r->p.worker ? r->p.worker->conf.id : "(none)"));
+}
+
+static void end(struct req *r, enum wp_outcome o)
+{
+    wp_fleet_end(fleet, &r->p, o, 0);
+    wp_fleet_end(fleet, &r->p, WP_OUTCOME_FAILED, 0); /* ended already: nothing */
+}
+
+/* The whole of a request on one worker. */
+static void serve_on(const char *id, const char *model, unsigned seed, size_t n)
+{
+    struct wp_worker *w = wp_fleet_find(fleet, wp_str_of(id));
+    struct req r;
+
+    req_tokens(&r, model, seed, n);
+    r.want.only = w;
+    expect_placed("served", &r, id);
+    wp_fleet_first(fleet, &r.p);
+    wp_fleet_tokens(fleet, &r.p, 5);
+    end(&r, WP_OUTCOME_GOOD);
+    done(&r);
+    wp_worker_unref(w);
+}
+
+/* ---- what the fleet says of itself ---- */
+
+static json_t *load(struct wp_buf *b, int rc, const char *what)
+{
+    json_error_t e;
+    json_t *v;
+
+    EXPECT_INT(what, 0, rc);
+    v = json_loadb(b->p, b->n, JSON_REJECT_DUPLICATES, &e);
+    EXPECT_TEXT(what, "", wp_str_of(v ? "" : e.text));
+    wp_buf_fini(b);
+    return v;
+}
+
+static json_t *explain(struct req *r)
+{
+    struct wp_buf b = {0};
+    int rc = wp_fleet_explain(fleet, &r->want, &b);
+
+    return load(&b, rc, "explain");
+}
+
+static json_t *candidate(json_t *explained, const char *id)
+{
+    json_t *c;
+    size_t i;
+
+    json_array_foreach(json_object_get(explained, "candidates"), i, c)
+    {
+        if (strcmp(json_string_value(json_object_get(c, "worker")), id) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+static long long hit(const char *id, const char *model, unsigned seed, size_t n, const char *which)
+{
+    struct req r;
+    long long tokens;
+    json_t *v;
+
+    req_tokens(&r, model, seed, n);
+    v = explain(&r);
+    tokens = json_integer_value(json_object_get(json_object_get(candidate(v, id), "overlap"), which));
+    json_decref(v);
+    done(&r);
+    return tokens;
+}
+
+static json_t *index_now(void)
+{
+    struct wp_buf b = {0};
+    int rc = wp_fleet_index_json(fleet, &b);
+
+    return load(&b, rc, "index");
+}
+
+static long long index_number(const char *key)
+{
+    json_t *v = index_now();
+    long long x = json_integer_value(json_object_get(v, key));
+
+    json_decref(v);
+    return x;
+}
+
+static void expect_at_rest(void)
+{
+    struct wp_buf b = {0};
+    json_t *v = load(&b, wp_fleet_workers_json(fleet, (struct wp_str){0}, &b), "workers"), *w;
+    size_t i;
+
+    json_array_foreach(json_object_get(v, "workers"), i, w)
+    {
+        EXPECT_INT("in flight", 0, json_integer_value(json_object_get(w, "in_flight")));
+        EXPECT_INT("decoding", 0, json_integer_value(json_object_get(w, "decoding")));
+        EXPECT_INT("backlog", 0, json_integer_value(json_object_get(w, "prefill_backlog_tokens")));
+        EXPECT_NEAR("wait", 0, json_number_value(json_object_get(w, "wait_us")), 0);
+    }
+    json_decref(v);
+    EXPECT_INT("blocks in flight", 0, index_number("in_flight_blocks"));
+    EXPECT_INT("page", 0, wp_metrics_render(metrics, &b));
+    wp_buf_add(&b, "", 1);
+    for (const char *at = b.p; (at = strstr(at, "\nwarmpath_worker_in_flight{")); at++)
+        EXPECT_TEXT("gauge", "} 0", ((struct wp_str){strchr(at, '}'), 3}));
+    for (const char *at = b.p; (at = strstr(at, "\nwarmpath_worker_prefill_backlog_tokens{")); at++)
+        EXPECT_TEXT("gauge", "} 0", ((struct wp_str){strchr(at, '}'), 3}));
+    wp_buf_fini(&b);
+}
+
+/* ---- tests: models ---- */
+
+static void a_model_is_known_by_who_serves_it(void)
+{
+    struct wp_arena arena = {0};
+    struct wp_model_info info;
+
+    SET_UP("models.0.name=big", "models.0.aliases.0=gpt-x", "models.1.name=cold");
+    EXPECT_INT("add", 0, add("w1"));
+    EXPECT_INT("ok", 0, wp_fleet_model(fleet, WP_STR("whatever"), &arena, &info));
+    EXPECT_TRUE("nobody has said what it serves: it may be", info.known);
+    EXPECT_TRUE("but it is not known to be", !info.listed);
+    probed("w1", (struct answer){.models = "big sql>big", .block_size = 32, .max_len = 100});
+    add_up("w2", (struct answer){.models = "big", .block_size = 16, .max_len = 200});
+    EXPECT_INT("ok", 0, wp_fleet_model(fleet, WP_STR("whatever"), &arena, &info));
+    EXPECT_TRUE("now it is not", !info.known && !info.listed);
+    EXPECT_INT("ok", 0, wp_fleet_model(fleet, WP_STR("cold"), &arena, &info));
+    EXPECT_TRUE("configured is known", info.known && info.listed && info.n_sizes == 0);
+    EXPECT_INT("ok", 0, wp_fleet_model(fleet, WP_STR("gpt-x"), &arena, &info));
+    EXPECT_TEXT("an alias", "big", info.name);
+    EXPECT_TEXT("its base", "big", info.base);
+    EXPECT_TRUE("no adapter", !info.lora.p && info.known && info.listed);
+    EXPECT_UINT("both sizes", 2, info.n_sizes);
+    EXPECT_UINT("the longest", 200, info.max_len);
+    EXPECT_INT("ok", 0, wp_fleet_model(fleet, WP_STR("sql"), &arena, &info));
+    EXPECT_TEXT("an adapter's base", "big", info.base);
+    EXPECT_TEXT("an adapter's name", "sql", info.lora);
+    EXPECT_UINT("of who has it", 1, info.n_sizes);
+    EXPECT_INT("ok", 0, wp_fleet_model(fleet, (struct wp_str){0}, &arena, &info));
+    EXPECT_TEXT("the only one", "big", info.name);
+    add_up("w3", (struct answer){.models = "other"});
+    EXPECT_INT("ok", 0, wp_fleet_model(fleet, (struct wp_str){0}, &arena, &info));
+    EXPECT_TRUE("no more", !info.name.p && !info.known);
+    wp_arena_fini(&arena);
+    tear_down();
+}
+
+static void the_model_list_is_the_union(void)
+{
+    static const char *const ids[] = {"a", "lo", "b", "al"};
+    struct wp_buf b = {0};
+    json_t *v, *m;
+    size_t i;
+
+    SET_UP("models.0.name=a", "models.0.aliases.0=al");
+    add_up("w1", (struct answer){.models = "a lo>a"});
+    add_up("w2", (struct answer){.models = "a b"});
+    v = load(&b, wp_fleet_models_json(fleet, (struct wp_str){0}, &b), "models");
+    EXPECT_UINT("each once", 4, json_array_size(json_object_get(v, "data")));
+    json_array_foreach(json_object_get(v, "data"), i, m)
+    {
+        EXPECT_TEXT("id", ids[i], wp_str_of(json_string_value(json_object_get(m, "id"))));
+    }
+    json_decref(v);
+    for (i = 0; i < 4; i++) {
+        v = load(&b, wp_fleet_models_json(fleet, wp_str_of(ids[i]), &b), ids[i]);
+        EXPECT_TEXT("what is listed can be asked for", ids[i], wp_str_of(json_string_value(json_object_get(v, "id"))));
+        json_decref(v);
+    }
+    EXPECT_INT("another", WP_ENOENT, wp_fleet_models_json(fleet, WP_STR("c"), &b));
+    wp_buf_fini(&b);
+    tear_down();
+}
+
+static void bytes_per_token_is_learnt_within_bounds(void)
+{
+    struct wp_arena arena = {0};
+    struct wp_model_info info;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){.models = "m ad>m"});
+#define RATIO(name) (wp_fleet_model(fleet, WP_STR(name), &arena, &info), info.bytes_per_token)
+    EXPECT_NEAR("until usage says better", 4, RATIO("m"), 0);
+    wp_fleet_learn_tokens(fleet, WP_STR("m"), 30, 15);
+    wp_fleet_learn_tokens(fleet, WP_STR("m"), 1000, 0);
+    wp_fleet_learn_tokens(fleet, WP_STR("m"), 1, 1000);
+    wp_fleet_learn_tokens(fleet, WP_STR("m"), UINT64_MAX, 16);
+    wp_fleet_learn_tokens(fleet, WP_STR("m"), 16, UINT64_MAX);
+    EXPECT_NEAR("nonsense teaches nothing", 4, RATIO("m"), 0);
+    wp_fleet_learn_tokens(fleet, WP_STR("m"), 3000, 1000);
+    EXPECT_NEAR("learnt", 3, RATIO("m"), 1e-9);
+    EXPECT_NEAR("an adapter has its base's tokens", 3, RATIO("ad"), 1e-9);
+    for (int i = 0; i < 1000; i++)
+        wp_fleet_learn_tokens(fleet, WP_STR("m"), 5000, 1000);
+    EXPECT_NEAR("follows", 5, RATIO("m"), 1e-6);
+    for (int i = 0; i < 2000; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "x%d", i);
+        wp_fleet_learn_tokens(fleet, wp_str_of(name), 5000, 1000);
+    }
+    EXPECT_NEAR("still known among many", 5, RATIO("m"), 1e-6);
+    wp_arena_fini(&arena);
+    tear_down();
+}
+
+/* ---- tests: who may take it ---- */
+
+static void each_no_has_its_reason(void)
+{
+    struct req r;
+
+    SET_UP("limits.per_worker=1", "health.fail=1", "health.interval_s=7", "log.level=error");
+    EXPECT_INT("add", 0, add("w1"));
+    req_tokens(&r, "m", 1, 40);
+    EXPECT_INT("it lists no model yet", WP_PLACE_NOBODY, place(&r));
+    EXPECT_TEXT("why", "worker", wp_str_of(r.why));
+    EXPECT_UINT("ask again", 7000000, r.retry_us);
+    done(&r);
+    probed("w1", (struct answer){.models = "m", .max_len = 50});
+    req_tokens(&r, "m", 1, 40);
+    expect_placed("ready", &r, "w1");
+    {
+        struct req more;
+
+        req_tokens(&more, "m", 2, 40);
+        EXPECT_INT("full", WP_PLACE_BUSY, place(&more));
+        EXPECT_TEXT("why", "queue", wp_str_of(more.why));
+        done(&more);
+    }
+    end(&r, WP_OUTCOME_GOOD);
+    done(&r);
+    req_tokens(&r, "m", 1, 51);
+    EXPECT_INT("too long", WP_PLACE_TOO_LONG, place(&r));
+    wp_fleet_drain(fleet, WP_STR("w1"), true);
+    EXPECT_INT("it does not matter who drains", WP_PLACE_TOO_LONG, place(&r));
+    done(&r);
+    req_tokens(&r, "m", 1, 50);
+    EXPECT_INT("drained", WP_PLACE_NOBODY, place(&r));
+    EXPECT_TEXT("why", "drain", wp_str_of(r.why));
+    wp_fleet_drain(fleet, WP_STR("w1"), false);
+    expect_placed("undrained", &r, "w1");
+    wp_fleet_end(fleet, &r.p, WP_OUTCOME_NEUTRAL, 3000000);
+    EXPECT_INT("the engine asked for a pause", WP_PLACE_NOBODY, place(&r));
+    EXPECT_TEXT("why", "resting", wp_str_of(r.why));
+    EXPECT_TRUE("until then", r.retry_us > 2000000 && r.retry_us <= 3000000);
+    done(&r);
+    expect_at_rest();
+    tear_down();
+}
+
+/* "Too long" is final: a client never asks again.  It must not be said while a worker that could take it is away. */
+static void too_long_is_said_when_it_fits_nobody(void)
+{
+    struct req r;
+
+    SET_UP("health.fail=1", "log.level=error");
+    add_up("short", (struct answer){.max_len = 50});
+    add_up("long", (struct answer){.max_len = 500});
+    req_tokens(&r, "m", 1, 100);
+    expect_placed("fits one", &r, "long");
+    end(&r, WP_OUTCOME_GOOD);
+    wp_fleet_drain(fleet, WP_STR("long"), true);
+    EXPECT_INT("away", WP_PLACE_NOBODY, place(&r));
+    EXPECT_TEXT("why", "drain", wp_str_of(r.why));
+    done(&r);
+    req_tokens(&r, "m", 1, 501);
+    EXPECT_INT("fits none", WP_PLACE_TOO_LONG, place(&r));
+    done(&r);
+    tear_down();
+}
+
+static void a_failed_worker_is_avoided_and_an_only_one_is_kept(void)
+{
+    struct wp_worker *w1;
+    struct req r;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    add_up("w2", (struct answer){0});
+    w1 = wp_fleet_find(fleet, WP_STR("w1"));
+    for (int i = 0; i < 20; i++) {
+        req_tokens(&r, "m", 3, 64);
+        r.want.avoid = &w1;
+        r.want.n_avoid = 1;
+        expect_placed("the other one", &r, "w2");
+        end(&r, WP_OUTCOME_GOOD);
+        r.want.n_avoid = 0;
+        r.want.only = w1;
+        expect_placed("just that one", &r, "w1");
+        end(&r, WP_OUTCOME_GOOD);
+        done(&r);
+    }
+    wp_worker_unref(w1);
+    expect_at_rest();
+    tear_down();
+}
+
+/* The repeat on the same worker is placed before the first attempt is let go: its own place must not be in its way. */
+static void a_repeat_does_not_stand_in_its_own_way(void)
+{
+    struct req r, other;
+    struct wp_placement first;
+
+    SET_UP("limits.per_worker=1", "health.fail=1", "health.interval_s=0.01", "log.level=error");
+    add_up("w1", (struct answer){0});
+    for (int round = 0; round < 2; round++) {
+        req_tokens(&r, "m", 3, 64);
+        expect_placed("placed", &r, "w1");
+        EXPECT_INT("the second round is the breaker's one request", round, r.p.probe_of_breaker);
+        first = (struct wp_placement){0};
+        r.want.only = r.p.worker;
+        r.want.again = true;
+        EXPECT_INT("once more", WP_PLACED, wp_fleet_place(fleet, &r.want, &first, &r.why, &r.retry_us));
+        end(&r, WP_OUTCOME_NEUTRAL);
+        EXPECT_INT("the repeat decides now", round, first.worker->half_open_busy);
+        req_tokens(&other, "m", 4, 64);
+        EXPECT_TRUE("no third one", place(&other) != WP_PLACED);
+        done(&other);
+        wp_fleet_end(fleet, &first, WP_OUTCOME_FAILED, 0); /* opens the breaker */
+        done(&r);
+        expect_at_rest();
+        for (uint64_t until = wp_now_us() + 10000; wp_now_us() < until;)
+            ; /* the shortest interval there is has to pass, in real time */
+    }
+    tear_down();
+}
+
+static void one_request_goes_to_a_half_open_worker_and_decides(void)
+{
+    struct req a, b;
+    struct wp_worker *w;
+
+    SET_UP("health.fail=1", "health.interval_s=0.01", "log.level=error");
+    add_up("w1", (struct answer){0});
+    w = wp_fleet_find(fleet, WP_STR("w1"));
+    req_tokens(&a, "m", 1, 64);
+    req_tokens(&b, "m", 2, 64);
+    expect_placed("a", &a, "w1");
+    expect_placed("b: a straggler to be", &b, "w1");
+    end(&a, WP_OUTCOME_FAILED);
+    EXPECT_INT("open", WP_BREAKER_OPEN, w->breaker);
+    while (place(&a) != WP_PLACED)
+        ; /* ten milliseconds */
+    EXPECT_INT("half open", WP_BREAKER_HALF_OPEN, w->breaker);
+    end(&b, WP_OUTCOME_GOOD);
+    EXPECT_INT("a straggler closes nothing", WP_BREAKER_HALF_OPEN, w->breaker);
+    EXPECT_TRUE("nor frees the slot", place(&b) == WP_PLACE_NOBODY);
+    EXPECT_TEXT("why", "breaker", wp_str_of(b.why));
+    end(&a, WP_OUTCOME_NEUTRAL);
+    expect_placed("cancelled: the next may try", &b, "w1");
+    end(&b, WP_OUTCOME_GOOD);
+    EXPECT_INT("closed", WP_BREAKER_CLOSED, w->breaker);
+    done(&a);
+    done(&b);
+    wp_worker_unref(w);
+    expect_at_rest();
+    tear_down();
+}
+
+/* ---- tests: what a worker has ---- */
+
+static void a_prompt_counts_where_it_went(void)
+{
+    struct req r;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    add_up("w2", (struct answer){0});
+    serve_on("w1", "m", 1, 64);
+    EXPECT_INT("never the block with the last token", 48, hit("w1", "m", 1, 64, "total"));
+    EXPECT_INT("longer prompts share it", 64, hit("w1", "m", 1, 100, "total"));
+    EXPECT_INT("from history", 64, hit("w1", "m", 1, 100, "history"));
+    EXPECT_INT("not the other worker", 0, hit("w2", "m", 1, 64, "total"));
+    EXPECT_INT("not another prompt", 0, hit("w1", "m", 2, 64, "total"));
+    req_tokens(&r, "m", 2, 64);
+    EXPECT_INT("anywhere", WP_PLACED, place(&r));
+    EXPECT_INT("in flight counts at once", 48, hit(r.p.worker->conf.id, "m", 2, 64, "in_flight"));
+    end(&r, WP_OUTCOME_NEUTRAL);
+    EXPECT_INT("and ends with it, before a first token", 0, hit("w1", "m", 2, 64, "total"));
+    done(&r);
+    expect_at_rest();
+    tear_down();
+}
+
+static void each_block_size_is_matched_at_its_own(void)
+{
+    SET_UP("log.level=error");
+    add_up("w16", (struct answer){.block_size = 16});
+    add_up("w32", (struct answer){.block_size = 32});
+    add_up("w24", (struct answer){.block_size = 24});
+    serve_on("w16", "m", 1, 100);
+    EXPECT_INT("16", 96, hit("w16", "m", 1, 100, "total"));
+    EXPECT_INT("32 has nothing", 0, hit("w32", "m", 1, 100, "total"));
+    serve_on("w32", "m", 1, 100);
+    serve_on("w24", "m", 1, 70);
+    EXPECT_INT("16", 96, hit("w16", "m", 1, 97, "total"));
+    EXPECT_INT("32", 64, hit("w32", "m", 1, 96, "total"));
+    EXPECT_INT("24", 48, hit("w24", "m", 1, 96, "total"));
+    expect_at_rest();
+    tear_down();
+}
+
+static void adapters_and_models_share_nothing(void)
+{
+    SET_UP("models.0.name=m", "models.0.aliases.0=alias", "log.level=error");
+    add_up("w1", (struct answer){.models = "m sql>m k>m n"});
+    serve_on("w1", "m", 1, 64);
+    EXPECT_INT("itself", 48, hit("w1", "m", 1, 64, "total"));
+    EXPECT_INT("its alias", 48, hit("w1", "alias", 1, 64, "total"));
+    EXPECT_INT("an adapter", 0, hit("w1", "sql", 1, 64, "total"));
+    serve_on("w1", "sql", 1, 64);
+    EXPECT_INT("the adapter", 48, hit("w1", "sql", 1, 64, "total"));
+    EXPECT_INT("another adapter", 0, hit("w1", "k", 1, 64, "total"));
+    EXPECT_INT("another model", 0, hit("w1", "n", 1, 64, "total"));
+    expect_at_rest();
+    tear_down();
+}
+
+/* B207: sleep discards the KV cache. */
+static void a_sleeper_gets_nothing_and_forgets(void)
+{
+    struct req r;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    serve_on("w1", "m", 1, 64);
+    probed("w1", (struct answer){.models = "m", .sleeping = true});
+    req_tokens(&r, "m", 1, 64);
+    EXPECT_INT("asleep", WP_PLACE_NOBODY, place(&r));
+    EXPECT_TEXT("why", "sleeping", wp_str_of(r.why));
+    probed("w1", (struct answer){.models = "m"});
+    expect_placed("awake", &r, "w1");
+    EXPECT_UINT("with an empty cache", 0, r.p.hit_tokens);
+    end(&r, WP_OUTCOME_GOOD);
+    done(&r);
+    expect_at_rest();
+    tear_down();
+}
+
+static void an_engine_of_absurd_size_does_not_eat_our_memory(void)
+{
+    struct req r;
+    long long held;
+
+    SET_UP("index.cap_bytes=1Mi", "log.level=error");
+    add_up("w1", (struct answer){.kv_tokens = UINT64_MAX});
+    for (unsigned i = 0; i < 600; i++)
+        serve_on("w1", "m", i, 1600);
+    {
+        json_t *v = index_now();
+
+        held = json_integer_value(json_object_get(json_array_get(json_object_get(v, "workers"), 0), "history"));
+        json_decref(v);
+    }
+    EXPECT_TRUE("history keeps to the index's cap", held > 1000 && held * 64 <= 1 << 20);
+    req_body(&r, "{\"model\":\"m\",\"prompt\":\"0123456789012345678901234567890123456789012345678901234567890123\"}");
+    wp_fleet_learn_tokens(fleet, WP_STR("m"), 10000, 100); /* 100 bytes a token: more chunks than tokens */
+    r.ask.model.bytes_per_token = 100;
+    expect_placed("text, too", &r, "w1");
+    end(&r, WP_OUTCOME_GOOD);
+    done(&r);
+    tear_down();
+}
+
+/* ---- tests: coming and going ---- */
+
+static void a_number_is_not_given_again_while_its_requests_run(void)
+{
+    struct wp_worker *w1, *w2, *w3;
+    uint32_t holder;
+    struct req r;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    serve_on("w1", "m", 1, 64);
+    w1 = wp_fleet_find(fleet, WP_STR("w1"));
+    holder = w1->holder;
+    req_tokens(&r, "m", 1, 64);
+    expect_placed("under way", &r, "w1");
+    EXPECT_INT("gone", 0, wp_fleet_remove(fleet, WP_STR("w1")));
+    EXPECT_INT("only once", WP_ENOENT, wp_fleet_remove(fleet, WP_STR("w1")));
+    EXPECT_TRUE("its blocks are still in flight", index_number("in_flight_blocks") > 0);
+    add_up("w1", (struct answer){0}); /* the same name again */
+    w2 = wp_fleet_find(fleet, WP_STR("w1"));
+    EXPECT_TRUE("another worker, another number", w2 != w1 && w2->holder != holder);
+    EXPECT_INT("that has nothing", 0, hit("w1", "m", 1, 64, "total"));
+    wp_fleet_first(fleet, &r.p);
+    EXPECT_INT("what a gone one prefilled is nobody's", 0, hit("w1", "m", 1, 64, "total"));
+    end(&r, WP_OUTCOME_GOOD);
+    done(&r);
+    expect_at_rest();
+    add_up("w3", (struct answer){0});
+    w3 = wp_fleet_find(fleet, WP_STR("w3"));
+    EXPECT_UINT("now the number is free", holder, w3->holder);
+    EXPECT_INT("and empty", 0, hit("w3", "m", 1, 64, "total"));
+    wp_worker_unref(w1);
+    wp_worker_unref(w2);
+    wp_worker_unref(w3);
+    tear_down();
+}
+
+static void an_id_is_one_workers(void)
+{
+    SET_UP("log.level=error");
+    EXPECT_INT("one", 0, add("w1"));
+    EXPECT_INT("two", WP_EEXIST, add("w1"));
+    EXPECT_INT("drain whom", WP_ENOENT, wp_fleet_drain(fleet, WP_STR("w2"), true));
+    EXPECT_TRUE("find whom", wp_fleet_find(fleet, WP_STR("w2")) == NULL);
+    EXPECT_TRUE("nobody serves", !wp_fleet_serving(fleet));
+    probed("w1", (struct answer){.models = "m"});
+    EXPECT_TRUE("somebody serves", wp_fleet_serving(fleet));
+    tear_down();
+}
+
+static void what_explain_chooses_is_among_its_candidates(void)
+{
+    char id[129];
+    struct wp_buf b = {0};
+    struct req r;
+    json_t *v, *all;
+
+    SET_UP("log.level=error");
+    memset(id, 'x', sizeof id - 1);
+    id[sizeof id - 1] = 0;
+    for (char c = 'a'; c < 'd'; c++) { /* names that differ at their end */
+        id[sizeof id - 2] = c;
+        add_up(id, (struct answer){0});
+    }
+    req_tokens(&r, "m", 1, 64);
+    v = explain(&r);
+    EXPECT_TRUE("among them", candidate(v, json_string_value(json_object_get(v, "chosen"))) != NULL);
+    json_decref(v);
+    EXPECT_INT("placed", WP_PLACED, place(&r));
+    v = load(&b, wp_fleet_decision_json(fleet, r.p.record, &b), "decision");
+    EXPECT_TRUE("a record, too", candidate(v, json_string_value(json_object_get(v, "chosen"))) != NULL);
+    EXPECT_TEXT("and it is the placement's", r.p.worker->conf.id, wp_str_of(json_string_value(json_object_get(v, "chosen"))));
+    EXPECT_TEXT("no outcome yet", "", wp_str_of(json_string_value(json_object_get(v, "outcome"))));
+    json_decref(v);
+    wp_fleet_first(fleet, &r.p);
+    end(&r, WP_OUTCOME_GOOD);
+    all = load(&b, wp_fleet_decisions_json(fleet, 5, &b), "decisions");
+    v = json_array_get(json_object_get(all, "decisions"), 0);
+    EXPECT_TEXT("an outcome", "good", wp_str_of(json_string_value(json_object_get(v, "outcome"))));
+    EXPECT_TRUE("a time", json_is_number(json_object_get(v, "actual_ttft_us")));
+    json_decref(all);
+    done(&r);
+    tear_down();
+}
+
+static void a_record_keeps_the_chosen_one_and_the_cheapest(void)
+{
+    struct wp_buf b = {0};
+    struct req r, busy[40];
+    json_t *v, *c;
+    double was = -1;
+    size_t i;
+
+    SET_UP("log.level=error");
+    for (int k = 0; k < 40; k++) {
+        char id[8];
+        struct wp_worker *w;
+
+        snprintf(id, sizeof id, "w%d", k);
+        add_up(id, (struct answer){0});
+        w = wp_fleet_find(fleet, wp_str_of(id));
+        req_tokens(&busy[k], "m", 100 + (unsigned)k, 100 * (size_t)(1 + k * 7 % 40));
+        busy[k].want.only = w;
+        expect_placed("busy", &busy[k], id);
+        wp_worker_unref(w);
+    }
+    req_tokens(&r, "m", 1, 64);
+    EXPECT_INT("placed", WP_PLACED, place(&r));
+    v = load(&b, wp_fleet_decision_json(fleet, r.p.record, &b), "decision");
+    EXPECT_INT("of all", 40, json_integer_value(json_object_get(v, "workers")));
+    EXPECT_UINT("some", WP_RECORD_CANDIDATES, json_array_size(json_object_get(v, "candidates")));
+    json_array_foreach(json_object_get(v, "candidates"), i, c)
+    {
+        double price = json_number_value(json_object_get(c, "price_us"));
+
+        if (i == 0)
+            EXPECT_TEXT("the chosen one first", r.p.worker->conf.id, wp_str_of(json_string_value(json_object_get(c, "worker"))));
+        if (i > 0)
+            EXPECT_TRUE("in order", price >= was);
+        was = i ? price : -1;
+    }
+    json_decref(v);
+    v = explain(&r);
+    json_array_foreach(json_object_get(v, "candidates"), i, c)
+    {
+        size_t cheaper = 0, k;
+        json_t *d;
+
+        json_array_foreach(json_object_get(v, "candidates"), k, d)
+        {
+            cheaper += json_number_value(json_object_get(d, "price_us")) < json_number_value(json_object_get(c, "price_us"));
+        }
+        EXPECT_TRUE("explain shows them all", json_array_size(json_object_get(v, "candidates")) == 40 && cheaper < 40);
+    }
+    json_decref(v);
+    for (int k = 0; k < 40; k++) {
+        end(&busy[k], WP_OUTCOME_NEUTRAL);
+        done(&busy[k]);
+    }
+    end(&r, WP_OUTCOME_GOOD);
+    done(&r);
+    expect_at_rest();
+    tear_down();
+}
+
+/* ---- tests: any order ---- */
+
+enum { FLIGHT = 40 };
+
+static void step(struct wp_rng *rng, struct req flight[FLIGHT], bool under_way[FLIGHT])
+{
+    size_t i = wp_rng_below(rng, FLIGHT);
+    char id[8];
+
+    snprintf(id, sizeof id, "w%u", (unsigned)wp_rng_below(rng, 6));
+    switch (wp_rng_below(rng, 12)) {
+    case 0:
+        wp_fleet_remove(fleet, wp_str_of(id));
+        break;
+    case 1:
+        if (add(id) == 0)
+            probed(id, (struct answer){.models = "m ad>m", .block_size = 8u << wp_rng_below(rng, 3),
+                                       .kv_tokens = 100 + wp_rng_below(rng, 2000)});
+        break;
+    case 2:
+        wp_fleet_drain(fleet, wp_str_of(id), wp_rng_below(rng, 2));
+        break;
+    case 3:
+    case 4:
+        if (under_way[i])
+            wp_fleet_first(fleet, &flight[i].p);
+        break;
+    case 5:
+        if (under_way[i])
+            wp_fleet_tokens(fleet, &flight[i].p, (uint32_t)wp_rng_below(rng, 100));
+        break;
+    case 6:
+    case 7:
+        if (under_way[i]) {
+            end(&flight[i], (enum wp_outcome)wp_rng_below(rng, 3));
+            done(&flight[i]);
+            under_way[i] = false;
+        }
+        break;
+    default:
+        if (!under_way[i]) {
+            req_tokens(&flight[i], wp_rng_below(rng, 4) ? "m" : "ad", (unsigned)wp_rng_below(rng, 5), 1 + wp_rng_below(rng, 300));
+            under_way[i] = place(&flight[i]) == WP_PLACED;
+            if (!under_way[i])
+                done(&flight[i]);
+        }
+    }
+}
+
+static void after_any_order_of_steps_all_is_at_rest(void)
+{
+    static struct req flight[FLIGHT];
+
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct wp_rng rng = {.state = seed};
+        bool under_way[FLIGHT] = {false};
+
+        SET_UP("health.fail=1000", "limits.per_worker=15", "models.0.name=m", "models.1.name=ad", "log.level=error");
+        for (int k = 0; k < 800; k++)
+            step(&rng, flight, under_way);
+        for (int i = 0; i < FLIGHT; i++)
+            if (under_way[i]) {
+                end(&flight[i], WP_OUTCOME_GOOD);
+                done(&flight[i]);
+            }
+        expect_at_rest();
+        tear_down();
+    }
+}
+
+static void no_allocation_that_fails_leaves_a_mark(void)
+{
+    bool hit_one = true;
+
+    for (long nth = 0; hit_one; nth++) {
+        struct wp_config_worker w;
+        struct wp_err err = WP_ERR_INIT;
+        struct wp_fleet *made = NULL;
+        long before;
+        int rc;
+
+        live = wp_mem_live();
+        EXPECT_INT("configuration", 0, wp_config_read(&conf, NULL, NULL, 0, NULL, 0, &(struct wp_buf){0}));
+        EXPECT_INT("entry", 0, wp_config_worker_json(&w, WP_STR("{\"url\":\"http://a:1\",\"models\":[\"m\"]}"), &err));
+        EXPECT_INT("metrics", 0, wp_metrics_create(&metrics, &err));
+        before = wp_mem_live();
+        wp_mem_fail_after(nth);
+        rc = wp_fleet_create(&made, conf, metrics, &err);
+        if (rc == 0)
+            rc = wp_fleet_add(made, &w, conf, &err);
+        hit_one = wp_mem_failed();
+        wp_mem_fail_after(-1);
+        EXPECT_TRUE("told, or done without", hit_one || rc == 0);
+        EXPECT_TRUE("one of them", rc == 0 || rc == WP_ENOMEM);
+        if (made)
+            wp_fleet_destroy(made);
+        (void)before;
+        wp_metrics_destroy(metrics);
+        wp_config_worker_fini(&w);
+        wp_config_destroy(conf);
+        EXPECT_INT("nothing leaks", live, wp_mem_live());
+    }
+}
+
+static void a_request_is_placed_whatever_allocation_fails(void)
+{
+    bool hit_one = true;
+
+    SET_UP("log.level=error");
+    for (long nth = 0; hit_one; nth++) {
+        struct req r;
+        char id[16];
+
+        snprintf(id, sizeof id, "w%ld", nth);
+        add_up(id, (struct answer){.block_size = (uint32_t)(nth % 60 + 1)});
+        req_tokens(&r, "m", (unsigned)nth, 300);
+        r.want.only = wp_fleet_find(fleet, wp_str_of(id));
+        wp_mem_fail_after(nth);
+        EXPECT_INT("placed", WP_PLACED, place(&r));
+        wp_fleet_first(fleet, &r.p);
+        wp_fleet_end(fleet, &r.p, WP_OUTCOME_GOOD, 0);
+        hit_one = wp_mem_failed();
+        wp_mem_fail_after(-1);
+        wp_worker_unref(r.want.only);
+        done(&r);
+        wp_fleet_remove(fleet, wp_str_of(id));
+    }
+    expect_at_rest();
+    tear_down();
+}
+
+/* ---- tests: several threads ---- */
+
+static void *one_loop(void *arg)
+{
+    struct wp_rng rng = {.state = (uintptr_t)arg};
+    struct req flight[8];
+    bool under_way[8] = {false};
+
+    for (int k = 0; k < 400; k++) {
+        size_t i = wp_rng_below(&rng, 8);
+        struct wp_arena arena = {0};
+        struct wp_model_info info;
+        struct wp_refusal no;
+        struct wp_buf b = {0};
+        char id[8];
+
+        snprintf(id, sizeof id, "w%u", (unsigned)wp_rng_below(&rng, 5));
+        switch (wp_rng_below(&rng, 8)) {
+        case 0: {
+            struct wp_config_worker w;
+            struct wp_err err = WP_ERR_INIT;
+            char json[128];
+
+            snprintf(json, sizeof json, "{\"url\":\"http://a:1\",\"id\":\"%s\",\"models\":[\"m\"]}", id);
+            if (wp_config_worker_json(&w, wp_str_of(json), &err) == 0) {
+                wp_fleet_add(fleet, &w, conf, &err);
+                wp_config_worker_fini(&w);
+            }
+            break;
+        }
+        case 1:
+            wp_fleet_remove(fleet, wp_str_of(id));
+            break;
+        case 2: {
+            struct wp_worker *w = wp_fleet_find(fleet, wp_str_of(id));
+            struct wp_engine_facts f = {.up = true, .rc = 200, .sleep_known = true, .block_size = 16};
+
+            if (w)
+                wp_fleet_probed(fleet, w, &f, conf);
+            wp_worker_unref(w);
+            break;
+        }
+        case 3:
+            wp_metrics_render(metrics, &b);
+            wp_fleet_workers_json(fleet, (struct wp_str){0}, &b);
+            wp_fleet_decisions_json(fleet, 3, &b);
+            wp_fleet_model(fleet, WP_STR("m"), &arena, &info);
+            wp_fleet_learn_tokens(fleet, WP_STR("m"), 4000 + wp_rng_below(&rng, 100), 1000);
+            break;
+        default:
+            if (under_way[i]) {
+                wp_fleet_first(fleet, &flight[i].p);
+                wp_fleet_tokens(fleet, &flight[i].p, 3);
+                wp_fleet_end(fleet, &flight[i].p, (enum wp_outcome)wp_rng_below(&rng, 3), 0);
+                wp_arena_fini(&flight[i].arena);
+                under_way[i] = false;
+                break;
+            }
+            flight[i] = (struct req){0};
+            if (wp_ask_read(&flight[i].ask, fleet, conf, WP_ROUTE_COMPLETIONS, (struct wp_str){0},
+                            WP_STR("{\"model\":\"m\",\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18]}"), &flight[i].arena,
+                            &no) == 0) {
+                flight[i].want = (struct wp_want){.model = &flight[i].ask.model, .prompt = &flight[i].ask.prompt,
+                                                  .tokens = flight[i].ask.tokens};
+                under_way[i] = place(&flight[i]) == WP_PLACED;
+            }
+            if (!under_way[i])
+                wp_arena_fini(&flight[i].arena);
+        }
+        wp_arena_fini(&arena);
+        wp_buf_fini(&b);
+    }
+    for (size_t i = 0; i < 8; i++)
+        if (under_way[i]) {
+            wp_fleet_end(fleet, &flight[i].p, WP_OUTCOME_NEUTRAL, 0);
+            wp_arena_fini(&flight[i].arena);
+        }
+    return NULL;
+}
+
+static void loops_do_not_disturb_each_other(void)
+{
+    pthread_t t[4];
+
+    SET_UP("health.fail=1000", "models.0.name=m", "log.level=error");
+    for (uintptr_t i = 0; i < 4; i++)
+        EXPECT_INT("thread", 0, pthread_create(&t[i], NULL, one_loop, (void *)(i + 1)));
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+    expect_at_rest();
+    tear_down();
+}
+
+const struct wp_suite suite_fleet = {
+    "fleet",
+    (const struct wp_test[]){
+        {"a model is known by who serves it", a_model_is_known_by_who_serves_it},
+        {"the model list is the union", the_model_list_is_the_union},
+        {"bytes per token is learnt within bounds", bytes_per_token_is_learnt_within_bounds},
+        {"each no has its reason", each_no_has_its_reason},
+        {"too long is said when it fits nobody", too_long_is_said_when_it_fits_nobody},
+        {"a failed worker is avoided, and an only one is kept", a_failed_worker_is_avoided_and_an_only_one_is_kept},
+        {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
+        {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
+        {"a prompt counts where it went", a_prompt_counts_where_it_went},
+        {"each block size is matched at its own", each_block_size_is_matched_at_its_own},
+        {"adapters and models share nothing", adapters_and_models_share_nothing},
+        {"a sleeper gets nothing and forgets", a_sleeper_gets_nothing_and_forgets},
+        {"an engine of absurd size does not eat our memory", an_engine_of_absurd_size_does_not_eat_our_memory},
+        {"a number is not given again while its requests run", a_number_is_not_given_again_while_its_requests_run},
+        {"an id is one worker's", an_id_is_one_workers},
+        {"what explain chooses is among its candidates", what_explain_chooses_is_among_its_candidates},
+        {"a record keeps the chosen one and the cheapest", a_record_keeps_the_chosen_one_and_the_cheapest},
+        {"after any order of steps all is at rest", after_any_order_of_steps_all_is_at_rest},
+        {"no allocation that fails leaves a mark", no_allocation_that_fails_leaves_a_mark},
+        {"a request is placed whatever allocation fails", a_request_is_placed_whatever_allocation_fails},
+        {"loops do not disturb each other", loops_do_not_disturb_each_other},
+        {NULL, NULL},
+    },
+};
