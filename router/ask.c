@@ -4,6 +4,7 @@
 #include "index/identity.h"
 #include "router/form.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { FILE_TOKENS = 1500 }; /* what half a minute of sound becomes: the bytes of a file say nothing about its tokens */
@@ -116,7 +117,7 @@ static int read_prompt(struct wp_asked *a, enum wp_route_kind kind, size_t body_
         return wp_refuse(no, 400, "invalid_value", param, 0, "%s.", err.text);
     bytes = (double)(a->prompt.kind == WP_PROMPT_BYTES ? a->prompt.bytes.n : body_bytes);
     a->tokens = a->prompt.kind == WP_PROMPT_TOKENS ? (uint32_t)a->prompt.n_token
-                                                   : (uint32_t)(bytes / a->model.bytes_per_token) + 1;
+                                                   : (uint32_t)fmin(bytes / a->model.bytes_per_token + 1, UINT32_MAX);
     if (kind == WP_ROUTE_OPAQUE && a->tokens > FILE_TOKENS)
         a->tokens = FILE_TOKENS;
     return 0;

@@ -115,7 +115,7 @@ size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_M
     const struct wp_config *conf = r->settings->conf;
     const struct wp_worker *w = r->place->worker;
     bool own_key = conf->listen.api_keys[0] || w->conf.api_key[0];
-    size_t n = 0;
+    size_t n = 0, want;
 
     for (size_t i = 0; i < h->n_fields; i++) {
         struct wp_str name = h->field[i].name;
@@ -125,12 +125,13 @@ size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_M
             continue;
         out[n++] = h->field[i];
     }
+    want = n + 2 + (w->conf.api_key[0] != 0);
     if (w->conf.api_key[0])
         n = put(out, n, "authorization", text(r, "Bearer %s", w->conf.api_key));
     n = put(out, n, "x-request-id", text(r, "%s-%llx", r->id,
                                          (unsigned long long)atomic_fetch_add(&r->gate->router->ids, 1) ^ r->gate->router->id_salt));
     n = put(out, n, "x-forwarded-for", forwarded_for(r));
-    return n;
+    return n == want ? n : 0;
 }
 
 static struct wp_str overlap_text(struct wp_request *r)
@@ -190,24 +191,48 @@ size_t wp_forward_answer(struct wp_request *r, const struct wp_head *h, struct w
     return wp_forward_own(r, out, n);
 }
 
-uint64_t wp_retry_after_us(struct wp_str value, uint64_t cap_us)
+static bool all_digits(struct wp_str s)
 {
-    char date[64];
-    struct tm tm = {0};
-    uint64_t s, now = wp_wall_us() / 1000000;
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] < '0' || s.p[i] > '9')
+            return false;
+    return true;
+}
 
-    if (!value.n || value.n >= sizeof date)
-        return 0;
-    if (!wp_str_u64(value, &s)) {
+/* Any of the three forms that RFC 9110 5.6.7 wants to be understood; in seconds from now, 0 when it has passed. */
+static bool date_from_now(struct wp_str value, uint64_t *s)
+{
+    static const char *const forms[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"};
+    uint64_t now = wp_wall_us() / 1000000;
+    char date[64];
+
+    if (value.n >= sizeof date)
+        return false;
+    memcpy(date, value.p, value.n);
+    date[value.n] = 0;
+    for (size_t i = 0; i < 3; i++) {
+        struct tm tm = {0};
         time_t at;
 
-        memcpy(date, value.p, value.n);
-        date[value.n] = 0;
-        if (!strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &tm))
-            return 0;
+        if (!strptime(date, forms[i], &tm))
+            continue;
         at = timegm(&tm);
-        s = at > 0 && (uint64_t)at > now ? (uint64_t)at - now : 0;
+        *s = at > 0 && (uint64_t)at > now ? (uint64_t)at - now : 0;
+        return true;
     }
+    return false;
+}
+
+uint64_t wp_retry_after_us(struct wp_str value, uint64_t cap_us)
+{
+    uint64_t s;
+
+    if (!value.n)
+        return 0;
+    if (all_digits(value))
+        s = wp_str_u64(value, &s) ? s : UINT64_MAX;
+    else if (!date_from_now(value, &s))
+        return 0;
     return s > cap_us / 1000000 ? cap_us : s * 1000000;
 }
 

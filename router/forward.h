@@ -9,7 +9,7 @@
 
 enum { WP_FORWARD_MAX = WP_FIELDS_MAX + 16 };
 
-/* The fields of the request as the engine gets them.  Strings are in the request's arena.  Returns how many. */
+/* The fields of the request as the engine gets them.  Strings are in the request's arena.  Returns how many; 0: out of memory. */
 size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_MAX]);
 /* The fields of the answer as the client gets them. */
 size_t wp_forward_answer(struct wp_request *r, const struct wp_head *h, struct wp_field out[WP_FORWARD_MAX]);

@@ -21,7 +21,7 @@ static void take_number(struct wp_json v, int64_t *out)
 {
     uint64_t x;
 
-    if (wp_json_u64(v, &x) && x <= INT64_MAX)
+    if (wp_json_u64(v, &x) && x <= UINT32_MAX) /* no prompt is longer, and sums stay sums */
         *out = (int64_t)x;
 }
 
@@ -158,9 +158,10 @@ static void count_tokens(struct wp_request *r)
 /* The answer is over for the worker: what it says about it. */
 static void conclude(struct wp_request *r, bool whole)
 {
-    enum wp_outcome o = !whole || r->status >= 500 || r->error_first ? WP_OUTCOME_FAILED
-                        : r->status >= 400                           ? WP_OUTCOME_NEUTRAL
-                                                                     : WP_OUTCOME_GOOD;
+    bool asked_to_wait = r->status == 503 && r->rest_us; /* it rests, as it said: it does not fail */
+    enum wp_outcome o = !whole || (r->status >= 500 && !asked_to_wait) || r->error_first ? WP_OUTCOME_FAILED
+                        : r->status >= 400                                               ? WP_OUTCOME_NEUTRAL
+                                                                                         : WP_OUTCOME_GOOD;
 
     if (!r->place->worker)
         return;
@@ -249,10 +250,10 @@ static void on_body(struct wp_call *c, const char *p, size_t n)
         return;
     if (r->sse_ready)
         wp_sse_feed(&r->sse, p, n);
-    else if (r->status < 300 && r->kept.n + n <= WP_ANSWER_KEPT)
-        wp_buf_add(&r->kept, p, n); /* without memory there is no usage to learn from: nothing else is lost */
-    else
-        r->kept.n = 0;
+    else if (!r->unkept && (r->status >= 300 || r->kept.n + n > WP_ANSWER_KEPT || wp_buf_add(&r->kept, p, n) < 0)) {
+        r->unkept = true; /* there is no usage to learn from, and nothing else is lost; a rest of it says nothing */
+        wp_buf_fini(&r->kept);
+    }
     wp_reply_body(r->x, p, n);
     if (wp_reply_queued(r->x) > RELAY_HIGH)
         wp_call_pause(c);
@@ -297,9 +298,15 @@ static void broken(struct wp_request *r, int rc, const char *why)
 static void failed_before_head(struct wp_request *r, const struct wp_call *c, int rc)
 {
     const char *reason = c->phase == WP_CALL_CONNECT ? "connect" : rc == WP_ETIMEDOUT ? "timeout" : "reset";
-    bool died = c->phase != WP_CALL_CONNECT && rc != WP_ETIMEDOUT;
+    bool unsaid = c->phase == WP_CALL_CONNECT && (rc == WP_EINVAL || rc == WP_ETOOBIG || rc == WP_ENOTSUP);
+    bool died = c->phase != WP_CALL_CONNECT && rc != WP_ETIMEDOUT && !wp_is_our_trouble(rc);
     enum wp_outcome o = WP_OUTCOME_FAILED;
 
+    if (unsaid) { /* our client will not write such a request: no worker is to blame, and the next would not see it either */
+        wp_request_settle(r, WP_OUTCOME_NEUTRAL, 0);
+        wp_request_fail(r, rc, c->why, false);
+        return;
+    }
     r->lost += died;
     if (died && c->reused && r->lost < 2) {
         r->race_repeat = true;

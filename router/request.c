@@ -186,6 +186,10 @@ void wp_request_fail(struct wp_request *r, int rc, const char *what, bool unreac
 
     if (!r->x)
         return;
+    if (rc == WP_ENOMEM) {
+        out_of_memory(r);
+        return;
+    }
     if (unreached && r->lost < 2) {
         answer_error(r, 503, "no_worker", "connect", r->settings->conf->health.interval_us, false,
                      "No worker of this model could be reached.");
@@ -209,12 +213,27 @@ static uint64_t first_byte_us(const struct wp_request *r)
     return conf->limits.first_byte_us + (uint64_t)(tokens ? tokens : 4096) * conf->slo.itl_us;
 }
 
+/* The target behind the worker's base path; absent when out of memory. */
+static struct wp_str target_on(struct wp_request *r, const struct wp_worker *w)
+{
+    struct wp_str base = w->url.path, path = r->x->head->target;
+    char *p;
+
+    if (!base.n)
+        return path;
+    p = wp_arena_alloc(&r->arena, base.n + path.n);
+    if (!p)
+        return (struct wp_str){0};
+    memcpy(p, base.p, base.n);
+    memcpy(p + base.n, path.p, path.n);
+    return (struct wp_str){p, base.n + path.n};
+}
+
 static void dispatch(struct wp_request *r)
 {
     struct wp_field field[WP_FORWARD_MAX];
     const struct wp_config *conf = r->settings->conf;
     struct wp_worker *w = r->place->worker;
-    struct wp_str path = r->x->head->target;
     struct wp_call_spec spec = {
         .host = w->url.host,
         .port = w->url.port,
@@ -230,22 +249,13 @@ static void dispatch(struct wp_request *r)
         .user = r,
     };
 
-    if (w->url.path.n) {
-        char *p = wp_arena_alloc(&r->arena, w->url.path.n + path.n);
-
-        if (p) {
-            memcpy(p, w->url.path.p, w->url.path.n);
-            memcpy(p + w->url.path.n, path.p, path.n);
-            path = (struct wp_str){p, w->url.path.n + path.n};
-        }
-    }
-    spec.target = path;
+    spec.target = target_on(r, w);
     r->attempts++;
     r->placed_us = wp_now_us();
     spec.n_fields = wp_forward_request(r, field);
     r->race_repeat = false;
     wp_request_move(r, REQ_CONNECT);
-    r->call = wp_call(r->gate->client, &spec);
+    r->call = spec.n_fields && spec.target.p ? wp_call(r->gate->client, &spec) : NULL;
     if (r->call) {
         r->calls_open++;
         return;

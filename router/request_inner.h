@@ -49,6 +49,7 @@ struct wp_request {
     uint64_t events, last_event_us;
     uint32_t tokens_counted;
     struct wp_buf kept; /* a JSON answer, for its usage */
+    bool unkept;        /* it was too long for that */
     struct wp_usage usage;
 };
 
