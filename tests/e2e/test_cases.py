@@ -222,11 +222,13 @@ def test_B071():
     """an engine that answers before it has read the body, and stays open: its connection is not used again (B071)"""
     said = b'{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}'
     first = []
+    answered = threading.Event()  # until then the engine reads nothing, so that the body cannot all be written
 
     def conn(s, got, n):
         if n == 1:
             first.append(s)
             s.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
+            answered.wait(20)
             while s.recv(1 << 16):  # what still comes must be the rest of the body, then the end
                 pass
             first.append("closed")
@@ -241,7 +243,8 @@ def test_B071():
 
     e = RawEngine(conn)
     r = Router([e.url], "--set", "health.interval_s=30")
-    status, _, body = http(r.port, "POST", "/v1/chat/completions", chat_body(pad="x" * (8 << 20)))
+    status, _, body = http(r.port, "POST", "/v1/chat/completions", chat_body(pad="x" * (40 << 20)))
+    answered.set()
     assert (status, body) == (400, said)
     for _ in range(5):
         assert chat(r.port)[0] == 200
@@ -249,6 +252,23 @@ def test_B071():
     r.at_rest()
     r.end()
     e.close()
+
+
+def test_B071_short():
+    """an engine whose answer stays short of its length, and stays open: cut for the client, closed, and the next 5 are served (B071)"""
+    gone = []
+
+    def answer(q):
+        q.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{}")
+        gone.append(q.gone(10))
+
+    with stage(answer, args=("--set", "limits.idle_s=0.3")) as (r, e):
+        got = raw(r.port, closing(post(chat_body())))
+        assert got.endswith(b"\r\n\r\n{}") and b"content-length: 100" in got.lower(), got
+        until(lambda: gone, 5, "the connection being closed")
+        e.on_request = lambda q: q.answer(200, CHAT)
+        for _ in range(5):
+            assert chat(r.port)[0] == 200
 
 
 def test_B075():
