@@ -185,6 +185,8 @@ static void final_head(struct call *c, const struct wp_head *h)
     c->framing = wp_http1_response_body(h, c->is_head);
     c->left = c->framing == WP_BODY_LENGTH ? (uint64_t)h->content_length : 0;
     c->keep = h->keep_alive && c->framing != WP_BODY_UNTIL_CLOSE;
+    if (c->body && !wp_stream_arrived(&c->uplink->stream))
+        c->keep = false; /* an early answer: what is still on its way would read as the next request */
     note_promise(c, h);
     c->ops->on_head(&c->pub, h);
     if (c->framing == WP_BODY_NONE || (c->framing == WP_BODY_LENGTH && c->left == 0))

@@ -8,8 +8,10 @@
 #include "net/stream.h"
 
 #include <assert.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -240,6 +242,17 @@ int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, 
 uint64_t wp_stream_taken(const struct wp_stream *s)
 {
     return s->handed - uv_stream_get_write_queue_size((const uv_stream_t *)&s->tcp);
+}
+
+bool wp_stream_arrived(const struct wp_stream *s)
+{
+    uv_os_fd_t fd;
+    int unsent = 0;
+
+    if (s->queued)
+        return false;
+    return uv_fileno((const uv_handle_t *)&s->tcp, &fd) < 0 || ioctl(fd, SIOCOUTQ, &unsent) < 0 ||
+           unsent == 0;
 }
 
 static void on_shutdown(uv_shutdown_t *req, int rc)

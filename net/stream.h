@@ -58,6 +58,9 @@ int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, 
 /* Bytes that the kernel has taken since the start: it stands still while the peer reads nothing. */
 uint64_t wp_stream_taken(const struct wp_stream *s);
 
+/* Whether the other side has all that was written (its kernel has acknowledged it; true when nobody can tell). */
+bool wp_stream_arrived(const struct wp_stream *s);
+
 int wp_stream_shutdown(struct wp_stream *s); /* FIN after what is queued */
 void wp_stream_close(struct wp_stream *s);
 void wp_stream_reset(struct wp_stream *s); /* close with RST: the peer must not take it for an end */
