@@ -39,6 +39,7 @@ struct wp_router {
     _Atomic uint64_t first_tries, repeats; /* decayed: the retry budget */
     _Atomic uint64_t ids;
     _Atomic bool draining;
+    _Atomic unsigned gates_running; /* of other threads than gate 0's */
     bool on_loopback; /* the API listener: decides reveal: auto */
     uint64_t started_us, id_salt;
     /* For reload: how the configuration was asked for.  Gate 0's alone. */

@@ -195,11 +195,16 @@ static void signal_closed(uv_handle_t *h)
     one_closed(h->data);
 }
 
-/* Gate 0 asks before it closes: the first time what stands on its loop is told to close, then until it has. */
+/*
+ * Gate 0 asks before it closes: first until all other gates have ended (signals and the admin port are theirs as well), then what stands
+ * on its loop is told to close, then until it has.
+ */
 static bool before_close(void *arg)
 {
     struct serve *s = arg;
 
+    if (atomic_load(&s->router.gates_running))
+        return false;
     if (!s->closing) {
         s->closing = true;
         wp_prober_destroy(s->prober);
@@ -346,6 +351,7 @@ static void *run_gate(void *arg)
     struct wp_gate *g = arg;
 
     wp_loop_run(&g->loop);
+    atomic_fetch_sub(&g->router->gates_running, 1);
     return NULL;
 }
 
@@ -405,9 +411,13 @@ static int run(struct serve *s)
     struct wp_router *r = &s->router;
     size_t started = 1;
 
-    for (; started < r->n_gates; started++)
-        if (pthread_create(&r->gate[started].thread, NULL, run_gate, &r->gate[started]) != 0)
+    for (; started < r->n_gates; started++) {
+        atomic_fetch_add(&r->gates_running, 1);
+        if (pthread_create(&r->gate[started].thread, NULL, run_gate, &r->gate[started]) != 0) {
+            atomic_fetch_sub(&r->gates_running, 1);
             break;
+        }
+    }
     if (started < r->n_gates) {
         wp_log(WP_ERROR, "serve", "only %zu of %zu threads could be started", started, r->n_gates);
         raise(SIGTERM);

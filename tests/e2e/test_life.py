@@ -218,6 +218,38 @@ def test_threads_share_one_port_and_a_second_router_is_refused():
     r.at_rest()
 
 
+def test_sigterm_drains_every_loop():
+    """with several loops the admin port, signals and every stream last until the last loop has ended"""
+    go = threading.Event()
+
+    def answer(q):
+        q.sse_head()
+        q.chunk(b"data: {}\n\n")
+        go.wait(20)
+        q.chunk(b"data: [DONE]\n\n")
+        q.end()
+
+    e = FakeEngine(answer)
+    r = Router([e], "--threads", 4)
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+    streams = []
+    for _ in range(16):
+        s = socket.create_connection(("127.0.0.1", r.port))
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        read_until(s, b"data: ")
+        streams.append(s)
+    r.p.send_signal(signal.SIGTERM)
+    until(lambda: http(r.admin, "GET", "/readyz")[0] == 503, 5, "readiness saying no")
+    r.p.send_signal(signal.SIGHUP)
+    until(lambda: r.grep("reload"), 5, "signals being heard")
+    assert http(r.admin, "GET", "/readyz")[0] == 503
+    go.set()
+    for s in streams:
+        assert b"[DONE]" in read_until(s, b"0\r\n\r\n")
+    r.p.wait(10)
+    assert r.p.returncode == 0
+
+
 def test_reload():
     """SIGHUP and POST /reload change policy and workers at once, or nothing at all when the file is wrong"""
     a, b = FakeEngine(), FakeEngine()
