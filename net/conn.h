@@ -83,7 +83,7 @@ struct wp_server {
     struct wp_list conns;
     size_t n_conns, n_exchanges;
     struct wp_log_limit accept_limit;
-    bool polling, poll_open, draining, closing;
+    bool polling, poll_open, draining, deaf, closing;
     void (*closed)(void *arg);
     void *closed_arg;
     struct wp_head head; /* heads are read into it, and copied when they are whole */

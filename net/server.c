@@ -45,7 +45,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events);
 /* Polls the listener when there is room, and only then. */
 static void poll_or_not(struct wp_server *s)
 {
-    bool want = s->poll_open && !s->draining && !s->closing && !s->retry.armed &&
+    bool want = s->poll_open && !s->deaf && !s->closing && !s->retry.armed &&
                 (s->conf.connections == 0 || s->n_conns < s->conf.connections);
 
     if (want == s->polling)
@@ -103,7 +103,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             accept_later(s, rc);
         poll_or_not(s);
     }
-    if (!s->polling && !s->retry.armed && !s->draining)
+    if (!s->polling && !s->retry.armed && !s->deaf)
         say_full(s);
 }
 
@@ -290,12 +290,9 @@ void wp_server_forget(struct wp_server *s, struct wp_conn *c)
     end_if_empty(s);
 }
 
-void wp_server_drain(struct wp_server *s)
+void wp_server_quiet(struct wp_server *s)
 {
-    if (s->draining || s->closing)
-        return;
     s->draining = true;
-    close_listener(s);
     WP_LIST_EACH(&s->conns, it)
     {
         struct wp_conn *c = WP_CONTAINER(it, struct wp_conn, link);
@@ -303,6 +300,15 @@ void wp_server_drain(struct wp_server *s)
         if (c->state == WP_CONN_IDLE && !c->x)
             wp_conn_close(c, false);
     }
+}
+
+void wp_server_drain(struct wp_server *s)
+{
+    if (s->deaf || s->closing)
+        return;
+    s->deaf = true;
+    close_listener(s);
+    wp_server_quiet(s);
 }
 
 void wp_server_destroy(struct wp_server *s, void (*closed)(void *arg), void *arg)

@@ -81,7 +81,9 @@ uint16_t wp_server_port(const struct wp_server *s); /* the bound one, also for p
 size_t wp_server_connections(const struct wp_server *s);
 size_t wp_server_exchanges(const struct wp_server *s); /* under way */
 
-/* Stops accepting, closes idle connections, lets exchanges end (their connections close afterwards). */
+/* Closes idle connections, and the others after their exchange.  New ones are still accepted, for one exchange each. */
+void wp_server_quiet(struct wp_server *s);
+/* The same, and stops accepting. */
 void wp_server_drain(struct wp_server *s);
 /*
  * Ends everything: exchanges get on_over(x, WP_ECANCELED).  closed(arg) comes last, later than this call; then the

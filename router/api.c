@@ -161,6 +161,8 @@ void wp_api_on_request(struct wp_exchange *x, void *arg)
         wp_router_refuse(g, x, (struct wp_str){0}, 405, "method_not_allowed", allow, 0, "This route takes %s.", allow);
     } else if (!r) {
         wp_router_refuse(g, x, (struct wp_str){0}, 404, "not_found", NULL, 0, "There is no such route here.");
+    } else if (r->local != HEALTH && atomic_load(&g->router->draining)) {
+        wp_router_refuse(g, x, (struct wp_str){0}, 503, "no_worker", "drain", 5000000, "The router is shutting down.");
     } else if (r->local == MODELS) {
         models(g, x, path);
     } else if (r->local == HEALTH) {

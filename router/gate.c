@@ -97,11 +97,14 @@ static void close_now(struct wp_gate *g)
     g->client = NULL;
 }
 
+/* While requests are under way newcomers are told so (api.c); then the port closes, and what was being told ends. */
 static void on_drain_look(struct wp_timer *t)
 {
     struct wp_gate *g = t->arg;
     uint64_t now = wp_loop_now_us(&g->loop);
 
+    if (g->api && (atomic_load(&g->router->in_flight) == 0 || now >= g->drain_until_us))
+        wp_server_drain(g->api);
     if (g->api && wp_server_exchanges(g->api) > 0 && now < g->drain_until_us)
         wp_timer_at(&g->loop, t, now + DRAIN_LOOK_US);
     else if (g->before_close && !g->before_close(g->before_close_arg))
@@ -118,7 +121,7 @@ void wp_gate_drain(struct wp_gate *g, uint64_t deadline_us)
     }
     g->drain_until_us = deadline_us;
     if (g->api)
-        wp_server_drain(g->api);
+        wp_server_quiet(g->api);
     wp_timer_init(&g->drain_tick, on_drain_look, g);
     wp_timer_in(&g->loop, &g->drain_tick, 0);
 }

@@ -151,7 +151,8 @@ class Router(Process):
             more += ["-c", f.name]
         for w in workers:
             more += ["--worker", w if isinstance(w, str) else w.url]
-        super().__init__("serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", log, *more, *args, env=env)
+        super().__init__("serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", log, *more,
+                         *os.environ.get("WP_E2E_SERVE", "").split(), *args, env=env)  # as in WP_E2E_SERVE="--threads 3"
         m = self.wait_log(r"api=127\.0\.0\.1:(\d+) admin=127\.0\.0\.1:(\d+)")
         self.port, self.admin = int(m[1]), int(m[2])
         want = len(workers) if ready is None else ready

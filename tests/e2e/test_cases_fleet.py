@@ -185,6 +185,10 @@ def test_B160_B166():
     r.p.send_signal(signal.SIGTERM)
     until(lambda: http(r.admin, "GET", "/readyz")[0] == 503, 1, "readiness saying no")
     assert http(r.admin, "GET", "/livez")[0] == 200
+    for _ in range(3):  # who comes now is told, until the last request has ended
+        status, h, body = chat(r.port)
+        assert status == 503 and json.loads(body)["error"]["param"] == "drain" and h["connection"] == "close" and h["retry-after"]
+        assert http(r.port, "GET", "/health")[0] == 503
     for c in (idle, kept.sock):
         c.settimeout(1)
         assert c.recv(1) == b""
@@ -304,7 +308,7 @@ def test_B165():
     """with 64 descriptors and 200 connections accepting pauses without spinning, workers stay well, and service comes back (B165)"""
     e = engine()
     with Limited(64):
-        r = Router([e], "--set", "health.interval_s=0.1")
+        r = Router([e], "--set", "health.interval_s=0.1", "--threads", 1)
     socks = [socket.create_connection(("127.0.0.1", r.port)) for _ in range(200)]
     socks[0].sendall(raw_file("plain"))
     read_until(socks[0], b'"total_tokens": 6}}')
