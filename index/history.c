@@ -29,6 +29,7 @@ struct lane {
     uint32_t max; /* blocks of the LRU */
     uint32_t n;   /* in the LRU now */
     uint32_t in_use, top, free;
+    bool torn;      /* what hung below a contradicted block may still be there */
     uint32_t slots; /* 0 or a power of two; 3/4 of that many blocks have room */
     uint32_t *slot;
     struct block *block;
@@ -116,6 +117,7 @@ static void let_go(struct lane *l)
     l->slot = NULL;
     l->block = NULL;
     l->slots = l->top = l->free = 0;
+    l->torn = false;
 }
 
 /* A new block that is in no list.  The caller has made room. */
@@ -322,8 +324,10 @@ void wp_history_contradict(struct wp_history *h, uint32_t holder, uint32_t space
     for (size_t i = blocks; l && i < n; i++) {
         uint32_t b = find(l, chain[i]);
 
-        if (b && cached(l, b))
+        if (b && cached(l, b)) {
             evict(l, b);
+            l->torn = true;
+        }
     }
 }
 
@@ -369,23 +373,48 @@ void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const
         let_go(l);
 }
 
+static bool is_there(const struct lane *l, uint64_t key, bool in_lru)
+{
+    uint32_t b = find(l, key);
+
+    return b && (!in_lru || cached(l, b));
+}
+
+/*
+ * How many leading blocks of chain[n] are there.  No prefix is ever beheaded, so what is there ends once: the end is found by
+ * doubling steps and then by halving, and a prompt of 512 blocks that a whole fleet holds costs some twenty look-ups a holder.
+ * Only a contradiction can leave a hole; after one the walk goes block by block.
+ */
+static size_t leading(const struct lane *l, const uint64_t chain[], size_t n, bool in_lru)
+{
+    size_t held = 0, step = 1, beyond; /* the first `held` are there, the first `beyond` are not */
+
+    while (held < n && is_there(l, chain[held + step - 1], in_lru)) {
+        held += step;
+        step = l->torn ? 1 : held < n - held ? held : n - held;
+    }
+    if (held == n || l->torn)
+        return held;
+    for (beyond = held + step; held + 1 < beyond;) {
+        size_t mid = held + (beyond - held) / 2;
+
+        if (is_there(l, chain[mid - 1], in_lru))
+            held = mid;
+        else
+            beyond = mid;
+    }
+    return held;
+}
+
 size_t wp_history_overlap(const struct wp_history *h, uint32_t holder, uint32_t space,
                           const uint64_t chain[], size_t n, size_t *with_in_flight)
 {
     const struct lane *l = lane_of(h, holder, space);
-    size_t lru = 0, both = 0;
+    size_t both = l ? leading(l, chain, n, false) : 0;
 
-    for (; l && both < n; both++) {
-        uint32_t b = find(l, chain[both]);
-
-        if (!b)
-            break;
-        if (lru == both && cached(l, b))
-            lru++;
-    }
     if (with_in_flight)
         *with_in_flight = both;
-    return lru;
+    return both ? leading(l, chain, both, true) : 0;
 }
 
 size_t wp_history_blocks(const struct wp_history *h, uint32_t holder)

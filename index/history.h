@@ -5,7 +5,7 @@
  * generated tokens.  A prompt is touched from its end to its start, so eviction takes tails first and never beheads a prefix.
  * In-flight entries (blocks of a dispatched request, before its first token) count at once, beside the LRU, and end when the caller says so.
  * Keys are block hashes (chains); holders and spaces are kept apart.
- * Cost: 30 to 60 bytes a block; every call is O(n), and nothing allocates once a holder's tables have their size.
+ * Cost: 30 to 60 bytes a block; every call is O(n), overlap O(log n), and nothing allocates once a holder's tables have their size.
  * Threads: one at a time.
  */
 #ifndef WP_INDEX_HISTORY_H

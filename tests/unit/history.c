@@ -195,6 +195,7 @@ struct model {
         uint64_t chain[LONGEST];
     } request[REQUESTS];
     size_t requests;
+    bool calm; /* nothing is contradicted: prefixes have no holes */
 };
 
 static size_t model_find(const struct model *m, uint32_t w, uint64_t key)
@@ -280,6 +281,8 @@ static void one_step(struct wp_history *h, struct model *m, struct wp_rng *r)
         m->n[w] = 0;
         break;
     case 1:
+        if (m->calm)
+            break;
         k = (size_t)wp_rng_below(r, n + 2);
         wp_history_contradict(h, w, SPACE, chain, n, k);
         for (; k < n; k++)
@@ -338,6 +341,7 @@ static void random_steps_agree_with_a_naive_model(void)
         char label[64];
         size_t step = 0;
 
+        m->calm = seed % 2;
         wp_history_create(&h, seed, &err);
         for (bool ok = true; ok && step < 10000; step += ok) {
             one_step(h, m, &r);
