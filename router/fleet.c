@@ -31,6 +31,8 @@ static void tell_waits(struct wp_fleet *f, uint64_t now)
             double best = INFINITY;
             const char *why;
 
+            if (first->model[i].parent)
+                continue; /* an adapter waits as its base does, and there are many of them: no labels */
             WP_LIST_EACH(&f->workers, other)
             {
                 struct wp_worker *w = WP_CONTAINER(other, struct wp_worker, link);

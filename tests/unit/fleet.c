@@ -763,6 +763,23 @@ static void a_record_keeps_the_chosen_one_and_the_cheapest(void)
     tear_down();
 }
 
+static void the_wait_is_told_for_base_models(void)
+{
+    struct wp_buf b = {0};
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){.models = "m ad>m"});
+    EXPECT_INT("page", 0, wp_metrics_render(metrics, &b));
+    EXPECT_TRUE("none", memmem(b.p, b.n, "warmpath_predicted_wait_seconds{model=\"m\"} 0\n", 45) != NULL);
+    EXPECT_TRUE("not for adapters", !memmem(b.p, b.n, "model=\"ad\"", 10));
+    b.n = 0;
+    wp_fleet_drain(fleet, WP_STR("w1"), true);
+    EXPECT_INT("page", 0, wp_metrics_render(metrics, &b));
+    EXPECT_TRUE("nobody can", memmem(b.p, b.n, "warmpath_predicted_wait_seconds{model=\"m\"} +Inf\n", 48) != NULL);
+    wp_buf_fini(&b);
+    tear_down();
+}
+
 /* ---- tests: any order ---- */
 
 enum { FLIGHT = 40 };
@@ -1007,6 +1024,7 @@ const struct wp_suite suite_fleet = {
         {"an id is one worker's", an_id_is_one_workers},
         {"what explain chooses is among its candidates", what_explain_chooses_is_among_its_candidates},
         {"a record keeps the chosen one and the cheapest", a_record_keeps_the_chosen_one_and_the_cheapest},
+        {"the wait is told for base models", the_wait_is_told_for_base_models},
         {"after any order of steps all is at rest", after_any_order_of_steps_all_is_at_rest},
         {"no allocation that fails leaves a mark", no_allocation_that_fails_leaves_a_mark},
         {"a request is placed whatever allocation fails", a_request_is_placed_whatever_allocation_fails},
