@@ -126,7 +126,7 @@ static const struct wp_conf_key health_rows[] = {
     {0},
 };
 static const struct wp_conf_key index_rows[] = {
-    ROW("cap_bytes", BYTES, "2Gi", "memory of the prefix index; beyond, the oldest ends of prefixes go", C(index.cap_bytes), RANGE(1048576, 17592186044416.0)),
+    ROW("cap_bytes", BYTES, "2Gi", "memory of the prefix index, and as much again for history; beyond, the oldest ends of prefixes go", C(index.cap_bytes), RANGE(1048576, 17592186044416.0)),
     LATER("snapshot"),
     {0},
 };

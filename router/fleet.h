@@ -2,7 +2,7 @@
 /*
  * router/fleet.h - all workers, what they hold, and who gets the next request.
  * The fleet owns workers, index, history and policy, and decides: candidates, their overlap with the prompt, the policy's
- * choice, the record of it.  One lock guards it; a decision takes some tens of microseconds under it (make bench).
+ * choice, the record of it.  One lock guards it; a decision takes tens to some hundred microseconds under it (tests/bench/decide.c).
  * Threads: any loop may call everything here.
  */
 #ifndef WP_ROUTER_FLEET_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tests/bench/decide.c - what one decision costs: wp_fleet_place() and wp_fleet_end() of a prompt of 512 blocks, over history.
- *     make build/bench/decide && build/bench/decide
- * Workers hold one of sixteen such prompts each, or all of them.  Best of five rounds; all of it runs under the fleet's one lock.
+ * tests/bench/decide.c - what one decision costs: wp_fleet_place() and wp_fleet_end() of a prompt
+ * of 512 blocks, over history. make build/bench/decide && build/bench/decide Workers hold one of
+ * sixteen such prompts each, or all of them.  Best of five rounds; all of it runs under the fleet's
+ * one lock.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -45,7 +46,9 @@ static void set_up(size_t workers)
         struct wp_worker *made;
         char json[128];
 
-        snprintf(json, sizeof json, "{\"url\":\"http://10.0.%zu.%zu:8000\",\"models\":[\"m\"],\"block_size\":%d}", i / 256, i % 256, BLOCK);
+        snprintf(json, sizeof json,
+                 "{\"url\":\"http://10.0.%zu.%zu:8000\",\"models\":[\"m\"],\"block_size\":%d}",
+                 i / 256, i % 256, BLOCK);
         must(wp_config_worker_json(&w, wp_str_of(json), &err), "entry");
         must(wp_fleet_add(fleet, &w, conf, &err), "worker");
         snprintf(json, sizeof json, "10.0.%zu.%zu:8000", i / 256, i % 256);
@@ -70,8 +73,13 @@ static void make_prompts(void)
         for (unsigned i = 0; i < BLOCKS * BLOCK; i++)
             wp_buf_printf(&body, ",%u", k * 100000 + i);
         wp_buf_adds(&body, "]}");
-        must(wp_ask_read(&p->ask, fleet, conf, WP_ROUTE_COMPLETIONS, (struct wp_str){0}, wp_buf_str(&body), &p->arena, &no), "prompt");
-        p->want = (struct wp_want){.model = &p->ask.model, .prompt = &p->ask.prompt, .tokens = p->ask.tokens, .max_tokens = 100};
+        must(wp_ask_read(&p->ask, fleet, conf, WP_ROUTE_COMPLETIONS, (struct wp_str){0},
+                         wp_buf_str(&body), &p->arena, &no),
+             "prompt");
+        p->want = (struct wp_want){.model = &p->ask.model,
+                                   .prompt = &p->ask.prompt,
+                                   .tokens = p->ask.tokens,
+                                   .max_tokens = 100};
     }
     wp_buf_fini(&body);
 }
@@ -147,7 +155,9 @@ int main(void)
     static const struct {
         const char *name;
         bool all, first;
-    } rows[] = {{"one prompt a worker", false, false}, {"all prompts on each", true, false}, {"the same, with a first token", true, true}};
+    } rows[] = {{"one prompt a worker", false, false},
+                {"all prompts on each", true, false},
+                {"the same, with a first token", true, true}};
 
     wp_log_setup(WP_ERROR, WP_LOG_TEXT);
     printf("a decision and its end, us      4 workers      16     256\n");

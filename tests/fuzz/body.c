@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request's body from anywhere, as every route reads it: what is found is bounded by the body, the same bytes give the same
- * blocks again, and blanks between the tokens of the text change nothing.
+ * A request's body from anywhere, as every route reads it: what is found is bounded by the body,
+ * the same bytes give the same blocks again, and blanks between the tokens of the text change
+ * nothing.
  */
 #include "router/ask.h"
 
@@ -26,7 +27,9 @@ static void make_fleet(void)
     MUST(wp_config_read(&conf, NULL, NULL, 0, NULL, 0, &errors) == 0);
     MUST(wp_metrics_create(&metrics, &err) == 0);
     MUST(wp_fleet_create(&fleet, conf, metrics, &err) == 0);
-    MUST(wp_config_worker_json(&w, WP_STR("{\"url\":\"http://a:1\",\"models\":[\"test-model\"],\"block_size\":4}"), &err) == 0);
+    MUST(wp_config_worker_json(
+             &w, WP_STR("{\"url\":\"http://a:1\",\"models\":[\"test-model\"],\"block_size\":4}"),
+             &err) == 0);
     MUST(wp_fleet_add(fleet, &w, conf, &err) == 0);
     wp_config_worker_fini(&w);
 }
@@ -49,12 +52,14 @@ static uint64_t read_prompt(enum wp_route_kind kind, struct wp_str text, struct 
     MUST(rc == 0 || (rc == WP_EINVAL && param));
     MUST(p.n_token <= text.n && p.bytes.n <= 2 * text.n + 64);
     for (uint32_t size = 1; rc == 0 && size <= 16; size *= 4) {
-        const struct wp_hashes *h = wp_prompt_hashes(&p, size, (struct wp_str){0}, (struct wp_str){0}, &arena);
+        const struct wp_hashes *h =
+            wp_prompt_hashes(&p, size, (struct wp_str){0}, (struct wp_str){0}, &arena);
 
         MUST(!h == (p.kind == WP_PROMPT_NONE));
         if (!h)
             continue;
-        MUST(h->n == (p.kind == WP_PROMPT_TOKENS ? p.n_token / size : p.bytes.n / WP_CHUNK_BYTES) || h->n == WP_PROMPT_BLOCKS_MAX);
+        MUST(h->n == (p.kind == WP_PROMPT_TOKENS ? p.n_token / size : p.bytes.n / WP_CHUNK_BYTES) ||
+             h->n == WP_PROMPT_BLOCKS_MAX);
         for (size_t i = 0; i < h->n; i++)
             d = digest(d, h->chain[i]);
     }
@@ -88,9 +93,11 @@ static void ask(struct wp_str text)
         struct wp_arena arena = {0};
         struct wp_asked a = {0};
         struct wp_refusal no = {0};
-        int rc = wp_ask_read(&a, fleet, conf, (enum wp_route_kind)kind, (struct wp_str){0}, text, &arena, &no);
+        int rc = wp_ask_read(&a, fleet, conf, (enum wp_route_kind)kind, (struct wp_str){0}, text,
+                             &arena, &no);
 
-        MUST(rc == 0 ? a.model.known && a.tokens <= 4 + text.n : no.status >= 400 && no.code && no.text[0]);
+        MUST(rc == 0 ? a.model.known && a.tokens <= 4 + text.n
+                     : no.status >= 400 && no.code && no.text[0]);
         wp_arena_fini(&arena);
     }
     (void)wp_ask_guess(text);
@@ -107,7 +114,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     make_fleet();
     MUST(d == read_body(text, &again) && ok == again);
-    if (ok && bare.p[0] == '{' && wp_json_compact(&tight, (struct wp_json){WP_JSON_OBJECT, bare.p, bare.n}) == 0)
+    if (ok && bare.p[0] == '{' &&
+        wp_json_compact(&tight, (struct wp_json){WP_JSON_OBJECT, bare.p, bare.n}) == 0)
         MUST(d == read_body(wp_buf_str(&tight), &again) && again);
     wp_buf_fini(&tight);
     ask(text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A metrics page and a model list from anywhere: what is said about an engine stays within what a worker may believe, and a
- * second reading says the same.
+ * A metrics page and a model list from anywhere: what is said about an engine stays within what a
+ * worker may believe, and a second reading says the same.
  */
 #include "adapters/engines/facts.h"
 #include "adapters/engines/prom.h"
@@ -29,7 +29,8 @@ static void metrics(struct wp_str page)
     wp_facts_vllm_metrics(&b, page);
     MUST(unknown_or_sane(a.running) && unknown_or_sane(a.waiting) && unknown_or_sane(a.kv_usage));
     MUST(a.block_size <= 65536 && a.kv_tokens < UINT64_C(1) << 52);
-    MUST(a.running == b.running && a.sleeping == b.sleeping && a.kv_tokens == b.kv_tokens && a.missing == b.missing);
+    MUST(a.running == b.running && a.sleeping == b.sleeping && a.kv_tokens == b.kv_tokens &&
+         a.missing == b.missing);
 }
 
 static void samples(struct wp_str page)
@@ -56,7 +57,8 @@ static void models(struct wp_str page)
     if (wp_facts_models(&f, page) == 0) {
         MUST(f.models_known && f.n_models <= WP_ENGINE_MODELS_MAX);
         for (size_t i = 0; i < f.n_models; i++)
-            MUST(f.model[i].name && f.model[i].name[0] && (!f.model[i].parent || f.model[i].parent[0]));
+            MUST(f.model[i].name && f.model[i].name[0] &&
+                 (!f.model[i].parent || f.model[i].parent[0]));
     }
     wp_engine_facts_fini(&f);
 }

@@ -59,8 +59,8 @@ static int ask(enum wp_route_kind kind, const char *form, const char *body)
 }
 
 #define FORM "multipart/form-data; boundary=b"
-#define W1 "{\"url\":\"http://127.0.0.1:1\",\"id\":\"w1\",\"models\":[\"test-model\"]}"
-#define W2 "{\"url\":\"http://127.0.0.1:2\",\"id\":\"w2\",\"models\":[\"other\"]}"
+#define W1   "{\"url\":\"http://127.0.0.1:1\",\"id\":\"w1\",\"models\":[\"test-model\"]}"
+#define W2   "{\"url\":\"http://127.0.0.1:2\",\"id\":\"w2\",\"models\":[\"other\"]}"
 
 /* clang-format off */
 static const struct {
@@ -100,7 +100,8 @@ static const struct {
 };
 /* clang-format on */
 
-static void expect_refusal(const char *body, int rc, int status, const char *code, const char *param)
+static void expect_refusal(const char *body, int rc, int status, const char *code,
+                           const char *param)
 {
     EXPECT_INT(body, status ? WP_EINVAL : 0, rc);
     EXPECT_INT(body, status, no.status);
@@ -116,14 +117,16 @@ static void each_body_is_taken_or_refused_with_its_reason(void)
     worker(W1, true);
     worker(W2, true);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        expect_refusal(cases[i].body, ask(cases[i].kind, NULL, cases[i].body), cases[i].status, cases[i].code, cases[i].param);
+        expect_refusal(cases[i].body, ask(cases[i].kind, NULL, cases[i].body), cases[i].status,
+                       cases[i].code, cases[i].param);
     tear_down();
 }
 
 static void one_model_needs_no_name(void)
 {
     set_up(NULL, 0);
-    expect_refusal("nobody is there", ask(WP_ROUTE_COMPLETIONS, NULL, "{\"prompt\":\"x\"}"), 503, "no_worker", "worker");
+    expect_refusal("nobody is there", ask(WP_ROUTE_COMPLETIONS, NULL, "{\"prompt\":\"x\"}"), 503,
+                   "no_worker", "worker");
     EXPECT_TRUE("ask again", no.retry_us > 0);
     worker(W1, true);
     expect_refusal("one", ask(WP_ROUTE_COMPLETIONS, NULL, "{\"prompt\":\"x\"}"), 0, NULL, NULL);
@@ -131,10 +134,13 @@ static void one_model_needs_no_name(void)
     expect_refusal("a form", ask(WP_ROUTE_OPAQUE, FORM, "--b\r\n\r\n\r\n--b--"), 0, NULL, NULL);
     EXPECT_TEXT("that one", "test-model", asked.model.name);
     expect_refusal("no form", ask(WP_ROUTE_OPAQUE, FORM, "--b\r\n"), 400, "bad_form", NULL);
-    expect_refusal("a form's model", ask(WP_ROUTE_OPAQUE, FORM, "--b\r\nContent-Disposition: form-data; name=model\r\n\r\nx\r\n--b--"), 404,
-                   "model_not_found", "model");
+    expect_refusal("a form's model",
+                   ask(WP_ROUTE_OPAQUE, FORM,
+                       "--b\r\nContent-Disposition: form-data; name=model\r\n\r\nx\r\n--b--"),
+                   404, "model_not_found", "model");
     worker(W2, false);
-    expect_refusal("two", ask(WP_ROUTE_COMPLETIONS, NULL, "{\"prompt\":\"x\"}"), 400, "missing_model", "model");
+    expect_refusal("two", ask(WP_ROUTE_COMPLETIONS, NULL, "{\"prompt\":\"x\"}"), 400,
+                   "missing_model", "model");
     tear_down();
 }
 
@@ -144,7 +150,9 @@ static void trusted_clients_may_steer(void)
 
     set_up(set, 1);
     worker(W1, true);
-    expect_refusal("trusted", ask(WP_ROUTE_PLAIN, NULL, "{\"model\":\"test-model\",\"routed_dp_rank\":1}"), 0, NULL, NULL);
+    expect_refusal("trusted",
+                   ask(WP_ROUTE_PLAIN, NULL, "{\"model\":\"test-model\",\"routed_dp_rank\":1}"), 0,
+                   NULL, NULL);
     tear_down();
 }
 
@@ -168,8 +176,10 @@ static void salt_and_adapter_make_other_blocks(void)
 {
     static const char *const bodies[] = {
         "{\"model\":\"test-model\",\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}",
-        "{\"model\":\"test-model\",\"cache_salt\":\"a\",\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}",
-        "{\"model\":\"test-model\",\"cache_salt\":\"b\",\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}",
+        "{\"model\":\"test-model\",\"cache_salt\":\"a\",\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,"
+        "14,15,16,17]}",
+        "{\"model\":\"test-model\",\"cache_salt\":\"b\",\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,"
+        "14,15,16,17]}",
     };
     uint64_t first[3] = {0};
 
@@ -187,23 +197,28 @@ static void salt_and_adapter_make_other_blocks(void)
 
 static void a_session_key_is_the_first_there_is(void)
 {
-    struct wp_head h = {.field = {{WP_STR("X-SMG-Routing-Key"), WP_STR("c")}, {WP_STR("X-Session-Id"), WP_STR("b")},
+    struct wp_head h = {.field = {{WP_STR("X-SMG-Routing-Key"), WP_STR("c")},
+                                  {WP_STR("X-Session-Id"), WP_STR("b")},
                                   {WP_STR("X-Warmpath-Session"), WP_STR("a")}},
                         .n_fields = 3};
     static const char *const names[] = {"a", "b", "c"};
     struct wp_body body, none = {0};
     struct wp_err err;
 
-    EXPECT_INT("read", 0, wp_body_read(&body, WP_STR("{\"prompt_cache_key\":\"d\",\"user\":\"e\"}"), &err));
+    EXPECT_INT("read", 0,
+               wp_body_read(&body, WP_STR("{\"prompt_cache_key\":\"d\",\"user\":\"e\"}"), &err));
     for (size_t n = 3; n > 0; n--) {
         h.n_fields = n;
-        EXPECT_UINT("fields in order", wp_hash_item(wp_str_of(names[3 - n])), wp_session_key(&h, &body));
+        EXPECT_UINT("fields in order", wp_hash_item(wp_str_of(names[3 - n])),
+                    wp_session_key(&h, &body));
     }
     h.n_fields = 0;
     EXPECT_UINT("then the cache key", wp_hash_item(WP_STR("d")), wp_session_key(&h, &body));
-    EXPECT_INT("read", 0, wp_body_read(&body, WP_STR("{\"prompt_cache_key\":\"\",\"user\":\"e\"}"), &err));
+    EXPECT_INT("read", 0,
+               wp_body_read(&body, WP_STR("{\"prompt_cache_key\":\"\",\"user\":\"e\"}"), &err));
     EXPECT_UINT("then the user", wp_hash_item(WP_STR("e")), wp_session_key(&h, &body));
-    EXPECT_INT("read", 0, wp_body_read(&body, WP_STR("{\"prompt_cache_key\":null,\"user\":7}"), &err));
+    EXPECT_INT("read", 0,
+               wp_body_read(&body, WP_STR("{\"prompt_cache_key\":null,\"user\":7}"), &err));
     EXPECT_UINT("none", 0, wp_session_key(&h, &body));
     EXPECT_UINT("none at all", 0, wp_session_key(&h, &none));
 }
@@ -214,8 +229,12 @@ static void explain_guesses_the_route_by_members(void)
         const char *body;
         enum wp_route_kind want;
     } guesses[] = {
-        {"{\"messages\":[]}", WP_ROUTE_CHAT},       {"{\"prompt\":\"\"}", WP_ROUTE_COMPLETIONS}, {"{\"input\":\"\"}", WP_ROUTE_RESPONSES},
-        {"{\"input_ids\":[]}", WP_ROUTE_GENERATE},  {"{\"text\":\"\"}", WP_ROUTE_GENERATE},      {"{}", WP_ROUTE_PLAIN},
+        {"{\"messages\":[]}", WP_ROUTE_CHAT},
+        {"{\"prompt\":\"\"}", WP_ROUTE_COMPLETIONS},
+        {"{\"input\":\"\"}", WP_ROUTE_RESPONSES},
+        {"{\"input_ids\":[]}", WP_ROUTE_GENERATE},
+        {"{\"text\":\"\"}", WP_ROUTE_GENERATE},
+        {"{}", WP_ROUTE_PLAIN},
         {"[", WP_ROUTE_PLAIN},
     };
 
@@ -233,7 +252,9 @@ static void no_allocation_that_fails_is_taken_for_the_clients_fault(void)
         int rc;
 
         wp_mem_fail_after(nth);
-        rc = ask(WP_ROUTE_CHAT, NULL, "{\"model\":\"test-model\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}");
+        rc =
+            ask(WP_ROUTE_CHAT, NULL,
+                "{\"model\":\"test-model\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}");
         hit = wp_mem_failed();
         wp_mem_fail_after(-1);
         if (rc < 0)
@@ -248,14 +269,16 @@ static void no_allocation_that_fails_is_taken_for_the_clients_fault(void)
 const struct wp_suite suite_ask = {
     "ask",
     (const struct wp_test[]){
-        {"each body is taken, or refused with its reason", each_body_is_taken_or_refused_with_its_reason},
+        {"each body is taken, or refused with its reason",
+         each_body_is_taken_or_refused_with_its_reason},
         {"one model needs no name", one_model_needs_no_name},
         {"trusted clients may steer", trusted_clients_may_steer},
         {"tokens are counted or estimated", tokens_are_counted_or_estimated},
         {"salt and adapter make other blocks", salt_and_adapter_make_other_blocks},
         {"a session key is the first there is", a_session_key_is_the_first_there_is},
         {"explain guesses the route by members", explain_guesses_the_route_by_members},
-        {"no allocation that fails is taken for the client's fault", no_allocation_that_fails_is_taken_for_the_clients_fault},
+        {"no allocation that fails is taken for the client's fault",
+         no_allocation_that_fails_is_taken_for_the_clients_fault},
         {NULL, NULL},
     },
 };

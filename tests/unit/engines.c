@@ -74,7 +74,8 @@ static void tear_down(void)
 
 static struct wp_engine_target target(void)
 {
-    return (struct wp_engine_target){.host = WP_STR("127.0.0.1"), .port = rig.server.port, .timeout_us = 20000000};
+    return (struct wp_engine_target){
+        .host = WP_STR("127.0.0.1"), .port = rig.server.port, .timeout_us = 20000000};
 }
 
 static bool probe(const char *kind, const struct wp_engine_target *t, unsigned what)
@@ -101,19 +102,24 @@ static void answers(const char *const part[PARTS])
 
     for (int i = 0; i < PARTS && part[i]; i++) {
         steps[n++] = (struct raw_step){RAW_EXPECT, "\r\n\r\n", 0};
-        steps[n++] = part[i][0] ? (struct raw_step){RAW_SEND, part[i], 0} : (struct raw_step){RAW_CLOSE, NULL, 0};
+        steps[n++] = part[i][0] ? (struct raw_step){RAW_SEND, part[i], 0}
+                                : (struct raw_step){RAW_CLOSE, NULL, 0};
     }
     steps[n] = (struct raw_step){RAW_END, NULL, 0};
     set_up(script, 1);
 }
 
-#define OK       "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-#define GONE     "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-#define LOADING  "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 16\r\n\r\n{\"e\": \"Loading\"}"
-#define DOWN     "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno"
-#define DENIED   "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
-#define MODELS   "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n18\r\n{\"data\":[{\"id\":\"tiny\"}]}\r\n0\r\n\r\n"
-#define LOAD     "HTTP/1.1 200 OK\r\nContent-Length: 56\r\n\r\nvllm:num_requests_running 3\nvllm:num_requests_waiting 0\n"
+#define OK      "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+#define GONE    "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+#define LOADING "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 16\r\n\r\n{\"e\": \"Loading\"}"
+#define DOWN    "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno"
+#define DENIED  "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+#define MODELS                                                         \
+    "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: " \
+    "chunked\r\n\r\n18\r\n{\"data\":[{\"id\":\"tiny\"}]}\r\n0\r\n\r\n"
+#define LOAD                                                                  \
+    "HTTP/1.1 200 OK\r\nContent-Length: 56\r\n\r\nvllm:num_requests_running " \
+    "3\nvllm:num_requests_waiting 0\n"
 #define GARBAGE  "\1\2\3 what is this\r\n\r\n"
 #define NOT_LIST "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"
 
@@ -180,7 +186,9 @@ static void an_engine_is_what_its_pages_say(void)
         expect_word(c->label, c->missing, rig.facts.missing);
         expect_asked(c->label, c->asked);
         EXPECT_UINT(c->label, 1, rig.answers);
-        EXPECT_INT(c->label, strstr(c->asked, "/metrics") && strcmp(c->label, "metrics hang up") != 0, rig.facts.sleep_known);
+        EXPECT_INT(c->label,
+                   strstr(c->asked, "/metrics") && strcmp(c->label, "metrics hang up") != 0,
+                   rig.facts.sleep_known);
         tear_down();
     }
 }
@@ -203,7 +211,8 @@ static void nobody_there_is_told_later(void)
 
 static void an_engine_that_hangs_is_given_up_at_any_page(void)
 {
-    static const char *const hangs[][PARTS] = {{NULL}, {OK}, {OK, MODELS}, {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}};
+    static const char *const hangs[][PARTS] = {
+        {NULL}, {OK}, {OK, MODELS}, {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}};
 
     for (size_t i = 0; i < sizeof hangs / sizeof hangs[0]; i++) {
         struct wp_engine_target t;
@@ -221,9 +230,10 @@ static void an_engine_that_hangs_is_given_up_at_any_page(void)
 
 static void a_page_without_end_is_cut_off(void)
 {
-    static const char *const heads[][PARTS] = {{"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"},
-                                               {OK, "HTTP/1.1 200 OK\r\n\r\n"},
-                                               {OK, MODELS, "HTTP/1.1 200 OK\r\n\r\n"}};
+    static const char *const heads[][PARTS] = {
+        {"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"},
+        {OK, "HTTP/1.1 200 OK\r\n\r\n"},
+        {OK, MODELS, "HTTP/1.1 200 OK\r\n\r\n"}};
     size_t n = 5 << 20;
     char *bulk = wp_malloc(n);
 
@@ -353,9 +363,11 @@ static void no_allocation_that_fails_breaks_a_probe(void)
         wp_mem_fail_after(-1);
         EXPECT_UINT("answered if begun", begun, rig.answers);
         if (!hit)
-            EXPECT_TRUE("up and all known", rig.facts.up && rig.facts.metrics_known && rig.facts.n_models == 1);
+            EXPECT_TRUE("up and all known",
+                        rig.facts.up && rig.facts.metrics_known && rig.facts.n_models == 1);
         else if (begun && rig.facts.up)
-            EXPECT_TRUE("load alone was lost, and that is said", !rig.facts.metrics_known && rig.facts.missing);
+            EXPECT_TRUE("load alone was lost, and that is said",
+                        !rig.facts.metrics_known && rig.facts.missing);
         else if (begun)
             EXPECT_INT("why", WP_ENOMEM, rig.facts.rc);
         tear_down();
@@ -369,7 +381,8 @@ static void kinds_are_found_by_name(void)
     EXPECT_TRUE("openai", wp_engine_find("openai") != NULL);
     EXPECT_TRUE("none", wp_engine_find("VLLM") == NULL && wp_engine_find("") == NULL);
     for (size_t i = 0; wp_engines[i]; i++)
-        EXPECT_TRUE(wp_engines[i]->name, wp_engine_find(wp_engines[i]->name) == wp_engines[i] && wp_engines[i]->summary[0]);
+        EXPECT_TRUE(wp_engines[i]->name, wp_engine_find(wp_engines[i]->name) == wp_engines[i] &&
+                                             wp_engines[i]->summary[0]);
 }
 
 const struct wp_suite suite_engines = {
@@ -377,7 +390,8 @@ const struct wp_suite suite_engines = {
     (const struct wp_test[]){
         {"an engine is what its pages say", an_engine_is_what_its_pages_say},
         {"nobody there is told later", nobody_there_is_told_later},
-        {"an engine that hangs is given up at any page", an_engine_that_hangs_is_given_up_at_any_page},
+        {"an engine that hangs is given up at any page",
+         an_engine_that_hangs_is_given_up_at_any_page},
         {"a page without end is cut off", a_page_without_end_is_cut_off},
         {"base path, own health page and key are used", base_path_own_health_page_and_key_are_used},
         {"the answer may keep the models", the_answer_may_keep_the_models},

@@ -31,15 +31,21 @@ static void set_up(const char *const set[], size_t n, const char *worker)
 
     memset(&rig, 0, sizeof rig);
     rig.live = wp_mem_live();
-    EXPECT_INT("configuration", 0, wp_config_read(&rig.settings.conf, NULL, set, n, NULL, 0, &errors));
+    EXPECT_INT("configuration", 0,
+               wp_config_read(&rig.settings.conf, NULL, set, n, NULL, 0, &errors));
     wp_buf_fini(&errors);
     rig.router.on_loopback = true;
     rig.gate.router = &rig.router;
     rig.gate.settings = &rig.settings;
     rig.peer = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0A000007)};
-    rig.head = (struct wp_head){.method = WP_STR("POST"), .target = WP_STR("/v1/completions"), .minor = 1};
+    rig.head =
+        (struct wp_head){.method = WP_STR("POST"), .target = WP_STR("/v1/completions"), .minor = 1};
     rig.x = (struct wp_exchange){.head = &rig.head, .peer = (const struct sockaddr *)&rig.peer};
-    rig.r = (struct wp_request){.gate = &rig.gate, .settings = &rig.settings, .x = &rig.x, .place = &rig.r.slot[0], .id = "the-id"};
+    rig.r = (struct wp_request){.gate = &rig.gate,
+                                .settings = &rig.settings,
+                                .x = &rig.x,
+                                .place = &rig.r.slot[0],
+                                .id = "the-id"};
     EXPECT_INT("entry", 0, wp_config_worker_json(&w, wp_str_of(worker), &err));
     EXPECT_INT("worker", 0, wp_worker_create(&rig.r.place->worker, &w, rig.settings.conf, &err));
     wp_config_worker_fini(&w);
@@ -269,8 +275,10 @@ static void no_more_is_revealed_than_is_allowed(void)
         bool loopback;
         const char *id, *worker;
     } cases[] = {
-        {"listen.reveal=all", false, "the-id", "10.0.0.1:8000"}, {"listen.reveal=id", true, "the-id", ""},
-        {"listen.reveal=none", true, "", ""},                    {"listen.reveal=auto", true, "the-id", "10.0.0.1:8000"},
+        {"listen.reveal=all", false, "the-id", "10.0.0.1:8000"},
+        {"listen.reveal=id", true, "the-id", ""},
+        {"listen.reveal=none", true, "", ""},
+        {"listen.reveal=auto", true, "the-id", "10.0.0.1:8000"},
         {"listen.reveal=auto", false, "the-id", ""},
     };
 
@@ -307,16 +315,28 @@ static void a_pause_is_seconds_or_a_date_and_capped(void)
         const char *text;
         uint64_t want_us;
     } cases[] = {
-        {"0", 0},           {"1", 1000000},     {"300", 300000000}, {"301", 300000000}, {"18446744073709551615", 300000000},
-        {"99999999999999999999999", 300000000}, {"", 0},            {"-1", 0},          {"soon", 0},
-        {"1.5", 0},         {"0x10", 0},        {"Fri, 32 Foo 2020 00:00:00 GMT", 0},   {"Wed, 21 Oct 2015 07:28:00 GMT", 0},
+        {"0", 0},
+        {"1", 1000000},
+        {"300", 300000000},
+        {"301", 300000000},
+        {"18446744073709551615", 300000000},
+        {"99999999999999999999999", 300000000},
+        {"", 0},
+        {"-1", 0},
+        {"soon", 0},
+        {"1.5", 0},
+        {"0x10", 0},
+        {"Fri, 32 Foo 2020 00:00:00 GMT", 0},
+        {"Wed, 21 Oct 2015 07:28:00 GMT", 0},
         {"Wed, 21 Oct 9999 07:28:00 GMT", 300000000},
     };
-    static const char *const formats[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"};
+    static const char *const formats[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT",
+                                          "%a %b %e %H:%M:%S %Y"};
     char date[64];
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        EXPECT_UINT(cases[i].text, cases[i].want_us, wp_retry_after_us(wp_str_of(cases[i].text), 300000000));
+        EXPECT_UINT(cases[i].text, cases[i].want_us,
+                    wp_retry_after_us(wp_str_of(cases[i].text), 300000000));
     for (size_t i = 0; i < 3; i++) {
         uint64_t us;
 
@@ -336,8 +356,9 @@ static void a_request_id_is_short_and_clean(void)
     static const struct {
         const char *id;
         bool ok;
-    } cases[] = {{"a", true},   {"A-z0_9.:+/=@~", true}, {"", false},      {"a b", false},  {"a\"b", false},
-                 {"a\tb", false}, {"a;b", false},        {"\xC3\xA9", false}, {"a{b}", false}};
+    } cases[] = {{"a", true},    {"A-z0_9.:+/=@~", true}, {"", false},
+                 {"a b", false}, {"a\"b", false},         {"a\tb", false},
+                 {"a;b", false}, {"\xC3\xA9", false},     {"a{b}", false}};
     char longest[130];
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -354,12 +375,15 @@ const struct wp_suite suite_forward = {
     (const struct wp_test[]){
         {"a request crosses without what ends here", a_request_crosses_without_what_ends_here},
         {"trusted routing fields cross", trusted_routing_fields_cross},
-        {"an id is the client's, and differs with each attempt", an_id_is_the_clients_and_differs_with_each_attempt},
-        {"a worker's own key takes the place of the client's", a_workers_own_key_takes_the_place_of_the_clients},
+        {"an id is the client's, and differs with each attempt",
+         an_id_is_the_clients_and_differs_with_each_attempt},
+        {"a worker's own key takes the place of the client's",
+         a_workers_own_key_takes_the_place_of_the_clients},
         {"what many proxies wrote is kept whole", what_many_proxies_wrote_is_kept_whole},
         {"as many fields as a head may have cross", as_many_fields_as_a_head_may_have_cross},
         {"a lack of memory sends nothing by halves", a_lack_of_memory_sends_nothing_by_halves},
-        {"an answer crosses without the engine's inside", an_answer_crosses_without_the_engines_inside},
+        {"an answer crosses without the engine's inside",
+         an_answer_crosses_without_the_engines_inside},
         {"an event stream is not to be buffered", an_event_stream_is_not_to_be_buffered},
         {"no more is revealed than is allowed", no_more_is_revealed_than_is_allowed},
         {"a pause is seconds or a date, and capped", a_pause_is_seconds_or_a_date_and_capped},

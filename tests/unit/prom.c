@@ -130,8 +130,9 @@ static void a_long_value_is_cut_and_ended(void)
 
 static void a_real_page_has_all_its_samples(void)
 {
-    static const char *const files[] = {"spec/real/vllm_0.32.0_metrics.prom", "spec/real/vllm_0.23.0_metrics.prom",
-                                        "spec/metrics_sglang.prom", "spec/metrics_llamacpp.prom", "spec/metrics_trtllm.prom"};
+    static const char *const files[] = {
+        "spec/real/vllm_0.32.0_metrics.prom", "spec/real/vllm_0.23.0_metrics.prom",
+        "spec/metrics_sglang.prom", "spec/metrics_llamacpp.prom", "spec/metrics_trtllm.prom"};
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         size_t n = 0, want = 0, got = 0;
@@ -155,7 +156,8 @@ const struct wp_suite suite_prom = {
         {"a line is a sample or is passed over", a_line_is_a_sample_or_is_passed_over},
         {"numbers that are none are values", numbers_that_are_none_are_values},
         {"broken lines hide no good ones", broken_lines_hide_no_good_ones},
-        {"a label is found by its whole name and unescaped", a_label_is_found_by_its_whole_name_and_unescaped},
+        {"a label is found by its whole name and unescaped",
+         a_label_is_found_by_its_whole_name_and_unescaped},
         {"a long value is cut and ended", a_long_value_is_cut_and_ended},
         {"a real page has all its samples", a_real_page_has_all_its_samples},
         {NULL, NULL},

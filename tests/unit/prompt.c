@@ -84,7 +84,8 @@ static void every_form_of_a_prompt_is_known_or_none(void)
         EXPECT_INT(c->body, c->rc, read_as(c->kind, c->body));
         EXPECT_INT(c->body, c->want, prompt.kind);
         if (c->n)
-            EXPECT_UINT(c->body, c->n, c->want == WP_PROMPT_TOKENS ? prompt.n_token : prompt.bytes.n);
+            EXPECT_UINT(c->body, c->n,
+                        c->want == WP_PROMPT_TOKENS ? prompt.n_token : prompt.bytes.n);
         EXPECT_TEXT(c->body, c->param ? c->param : "", wp_str_of(param ? param : ""));
         EXPECT_INT(c->body, prompt.kind == WP_PROMPT_BYTES, prompt.bytes.n > 0);
         wp_arena_fini(&arena);
@@ -99,7 +100,8 @@ static void what_steers_an_engine_is_named(void)
         {"{}", NULL},
         {"{\"kv_transfer_params\":null,\"routed_dp_rank\":null}", NULL},
         {"{\"kv_transfer_params\":{}}", "kv_transfer_params"},
-        {"{\"kv_transfer_params\":null,\"kv_transfer_p\\u0061rams\":{\"a\":1}}", "kv_transfer_params"},
+        {"{\"kv_transfer_params\":null,\"kv_transfer_p\\u0061rams\":{\"a\":1}}",
+         "kv_transfer_params"},
         {"{\"bootstrap_host\":\"x\"}", "bootstrap_host"},
         {"{\"bootstrap_port\":1}", "bootstrap_port"},
         {"{\"bootstrap_room\":[1]}", "bootstrap_room"},
@@ -155,7 +157,8 @@ static char *bytes_of(enum wp_route_kind kind, const char *text, size_t *n)
     return p;
 }
 
-static void expect_same(const char *label, enum wp_route_kind kind, const char *a, const char *b, bool want)
+static void expect_same(const char *label, enum wp_route_kind kind, const char *a, const char *b,
+                        bool want)
 {
     size_t na, nb;
     char *pa = bytes_of(kind, a, &na), *pb = bytes_of(kind, b, &nb);
@@ -201,8 +204,10 @@ static void layout_changes_nothing_at_any_size(void)
     for (int n = 900; n < 1100; n++) {
         memset(text, 'x', (size_t)n);
         text[n] = 0;
-        snprintf(tight, sizeof tight, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}", text);
-        snprintf(loose, sizeof loose, "{\"messages\": [ {\"role\" : \"user\" ,   \"content\" :  \"%s\"  } ]}", text);
+        snprintf(tight, sizeof tight, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}",
+                 text);
+        snprintf(loose, sizeof loose,
+                 "{\"messages\": [ {\"role\" : \"user\" ,   \"content\" :  \"%s\"  } ]}", text);
         expect_same("layout", WP_ROUTE_CHAT, tight, loose, true);
     }
 }
@@ -212,12 +217,15 @@ static void build(struct wp_buf *b, enum wp_route_kind kind, int turns)
     const char *list = kind == WP_ROUTE_RESPONSES ? "input" : "messages";
 
     b->n = 0;
-    wp_buf_printf(b, "{\"model\":\"m\",\"%s\":\"be good\",\"%s\":[", kind == WP_ROUTE_RESPONSES ? "instructions" : "system", list);
+    wp_buf_printf(b, "{\"model\":\"m\",\"%s\":\"be good\",\"%s\":[",
+                  kind == WP_ROUTE_RESPONSES ? "instructions" : "system", list);
     for (int i = 0; i < turns; i++) {
         bool last = i == turns - 1;
 
-        wp_buf_printf(b, "%s{\"role\":\"%s\",\"content\":[{\"type\":\"text\",\"text\":\"", i ? "," : "", i % 2 ? "assistant" : "user");
-        for (int k = 0; k < 20 + 19 * i; k++) /* 380 bytes to 4 KiB: some objects on each side of a kilobyte */
+        wp_buf_printf(b, "%s{\"role\":\"%s\",\"content\":[{\"type\":\"text\",\"text\":\"",
+                      i ? "," : "", i % 2 ? "assistant" : "user");
+        for (int k = 0; k < 20 + 19 * i;
+             k++) /* 380 bytes to 4 KiB: some objects on each side of a kilobyte */
             wp_buf_printf(b, "turn %d word %d ", i, k);
         wp_buf_printf(b, "\"%s}]}", last ? ",\"cache_control\":{\"type\":\"ephemeral\"}" : "");
     }
@@ -227,7 +235,8 @@ static void build(struct wp_buf *b, enum wp_route_kind kind, int turns)
 
 static void a_conversation_that_grows_keeps_its_prefix(void)
 {
-    static const enum wp_route_kind kinds[] = {WP_ROUTE_CHAT, WP_ROUTE_MESSAGES, WP_ROUTE_RESPONSES};
+    static const enum wp_route_kind kinds[] = {WP_ROUTE_CHAT, WP_ROUTE_MESSAGES,
+                                               WP_ROUTE_RESPONSES};
 
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         struct wp_buf text = {0};
@@ -279,11 +288,15 @@ static void the_cases_share_what_they_should(void)
 static void bulk_data_is_a_few_blocks_and_still_told_apart(void)
 {
     static const char *const forms_of_it[] = {
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,%s\"}}]}]}",
-        "{\"messages\":[{\"content\":[{\"type\":\"input_audio\",\"input_audio\":{\"data\":\"%s\",\"format\":\"wav\"}}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{"
+        "\"url\":\"data:image/png;base64,%s\"}}]}]}",
+        "{\"messages\":[{\"content\":[{\"type\":\"input_audio\",\"input_audio\":{\"data\":\"%s\","
+        "\"format\":\"wav\"}}]}]}",
         "{\"messages\":[{\"content\":[{\"type\":\"file\",\"file\":{\"file_data\":\"%s\"}}]}]}",
-        "{\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"%s\"}}]}]}",
-        "{\"messages\":[{\"content\":[{\"type\":\"tool_result\",\"content\":[{\"source\":{\"d\\u0061ta\":\"%s\"}}]}]}]}",
+        "{\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":"
+        "\"%s\"}}]}]}",
+        "{\"messages\":[{\"content\":[{\"type\":\"tool_result\",\"content\":[{\"source\":{"
+        "\"d\\u0061ta\":\"%s\"}}]}]}]}",
         "{\"messages\":[{\"images\":[\"data:x;base64,%s\"]}]}",
         "{\"messages\":[{\"content\":\"data:x;base64,%s\"}]}",
     };
@@ -336,7 +349,8 @@ static void hashes_follow_tokens_model_salt_and_adapter(void)
 {
     static const struct {
         const char *label, *lora, *salt;
-    } cases[] = {{"plain", NULL, NULL}, {"adapter", "sql", NULL}, {"salt", NULL, "s"}, {"both", "sql", "s"}};
+    } cases[] = {
+        {"plain", NULL, NULL}, {"adapter", "sql", NULL}, {"salt", NULL, "s"}, {"both", "sql", "s"}};
     uint64_t first[4], chain[4];
 
     for (size_t i = 0; i < 4; i++) {
@@ -345,15 +359,18 @@ static void hashes_follow_tokens_model_salt_and_adapter(void)
         uint64_t want;
 
         read_as(WP_ROUTE_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7,8,9]}");
-        h = wp_prompt_hashes(&prompt, 4, wp_str_of(cases[i].lora), wp_str_of(cases[i].salt), &arena);
+        h = wp_prompt_hashes(&prompt, 4, wp_str_of(cases[i].lora), wp_str_of(cases[i].salt),
+                             &arena);
         EXPECT_TRUE(cases[i].label, h && h->n == 2 && h->block_size == 4);
         if (!h)
             continue;
-        wp_hash_tokens(token, 4, 4, wp_hash_seed(wp_str_of(cases[i].lora), wp_str_of(cases[i].salt)), &want, 1);
+        wp_hash_tokens(token, 4, 4,
+                       wp_hash_seed(wp_str_of(cases[i].lora), wp_str_of(cases[i].salt)), &want, 1);
         EXPECT_UINT(cases[i].label, want, h->local[0]);
         EXPECT_UINT("a chain begins with its first block", h->local[0], h->chain[0]);
         EXPECT_UINT("and goes on", wp_hash_next(h->chain[0], h->local[1]), h->chain[1]);
-        EXPECT_TRUE("the same again", wp_prompt_hashes(&prompt, 4, wp_str_of(cases[i].lora), wp_str_of(cases[i].salt), &arena) == h);
+        EXPECT_TRUE("the same again", wp_prompt_hashes(&prompt, 4, wp_str_of(cases[i].lora),
+                                                       wp_str_of(cases[i].salt), &arena) == h);
         first[i] = h->local[0];
         chain[i] = h->chain[1];
         for (size_t k = 0; k < i; k++)
@@ -375,9 +392,11 @@ static void each_block_size_has_a_set_of_its_own_up_to_four(void)
         if (h)
             EXPECT_UINT("whole blocks", 7 / sizes[i], h->n);
     }
-    EXPECT_TRUE("no block size, no blocks", wp_prompt_hashes(&prompt, 0, none, none, &arena) == NULL);
+    EXPECT_TRUE("no block size, no blocks",
+                wp_prompt_hashes(&prompt, 0, none, none, &arena) == NULL);
     wp_arena_fini(&arena);
-    read_as(WP_ROUTE_COMPLETIONS, "{\"prompt\":\"0123456789012345678901234567890123456789012345678901234567890123x\"}");
+    read_as(WP_ROUTE_COMPLETIONS,
+            "{\"prompt\":\"0123456789012345678901234567890123456789012345678901234567890123x\"}");
     for (size_t i = 0; i < 5; i++) {
         const struct wp_hashes *h = wp_prompt_hashes(&prompt, sizes[i], none, none, &arena);
 
@@ -388,7 +407,8 @@ static void each_block_size_has_a_set_of_its_own_up_to_four(void)
     read_as(WP_ROUTE_PLAIN, "{}");
     EXPECT_TRUE("no prompt, no hashes", wp_prompt_hashes(&prompt, 16, none, none, &arena) == NULL);
     read_as(WP_ROUTE_COMPLETIONS, "{\"prompt\":[1,2]}");
-    EXPECT_TRUE("shorter than a block", wp_prompt_hashes(&prompt, 16, none, none, &arena) == NULL || prompt.set[0].n == 0);
+    EXPECT_TRUE("shorter than a block",
+                wp_prompt_hashes(&prompt, 16, none, none, &arena) == NULL || prompt.set[0].n == 0);
     wp_arena_fini(&arena);
 }
 
@@ -414,8 +434,10 @@ static void no_allocation_that_fails_leaks_or_lies(void)
     static const struct {
         enum wp_route_kind kind;
         const char *text;
-    } cases[] = {{WP_ROUTE_CHAT, "{\"tools\":[1],\"messages\":[{\"a\":\"0123456789012345678901234567890123456789012345678901234567890123\"}]}"},
-                 {WP_ROUTE_COMPLETIONS, "{\"prompt\":[1,2,3,4,5]}"}};
+    } cases[] = {
+        {WP_ROUTE_CHAT, "{\"tools\":[1],\"messages\":[{\"a\":"
+                        "\"0123456789012345678901234567890123456789012345678901234567890123\"}]}"},
+        {WP_ROUTE_COMPLETIONS, "{\"prompt\":[1,2,3,4,5]}"}};
 
     for (size_t i = 0; i < 2; i++) {
         long live = wp_mem_live();
@@ -448,10 +470,13 @@ const struct wp_suite suite_prompt = {
         {"layout changes nothing at any size", layout_changes_nothing_at_any_size},
         {"a conversation that grows keeps its prefix", a_conversation_that_grows_keeps_its_prefix},
         {"the cases share what they should", the_cases_share_what_they_should},
-        {"bulk data is a few blocks, and still told apart", bulk_data_is_a_few_blocks_and_still_told_apart},
+        {"bulk data is a few blocks, and still told apart",
+         bulk_data_is_a_few_blocks_and_still_told_apart},
         {"a deep text is read in time", a_deep_text_is_read_in_time},
-        {"hashes follow tokens, model, salt and adapter", hashes_follow_tokens_model_salt_and_adapter},
-        {"each block size has a set of its own, up to four", each_block_size_has_a_set_of_its_own_up_to_four},
+        {"hashes follow tokens, model, salt and adapter",
+         hashes_follow_tokens_model_salt_and_adapter},
+        {"each block size has a set of its own, up to four",
+         each_block_size_has_a_set_of_its_own_up_to_four},
         {"blocks are bounded", blocks_are_bounded},
         {"no allocation that fails leaks or lies", no_allocation_that_fails_leaks_or_lies},
         {NULL, NULL},

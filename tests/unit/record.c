@@ -14,19 +14,22 @@ static void the_ring_keeps_the_newest(void)
     long live = wp_mem_live();
 
     EXPECT_INT("init", 0, wp_records_init(&r, &err));
-    EXPECT_TRUE("none yet", !wp_records_at(&r, 0) && !wp_records_at(&r, 1) && !wp_records_at(&r, WP_RECORDS));
+    EXPECT_TRUE("none yet",
+                !wp_records_at(&r, 0) && !wp_records_at(&r, 1) && !wp_records_at(&r, WP_RECORDS));
     for (uint64_t i = 1; i <= WP_RECORDS + 10; i++) {
         struct wp_record *rec = wp_records_new(&r);
 
         EXPECT_UINT("ids rise from 1", i, rec->id);
-        EXPECT_TRUE("cleared", rec->tokens == 0 && rec->n == 0 && !rec->chosen[0] && isnan(rec->actual_ttft_us));
+        EXPECT_TRUE("cleared", rec->tokens == 0 && rec->n == 0 && !rec->chosen[0] &&
+                                   isnan(rec->actual_ttft_us));
         rec->tokens = (uint32_t)i;
         rec->n = 3;
         snprintf(rec->chosen, sizeof rec->chosen, "w");
     }
     EXPECT_TRUE("the oldest are gone", !wp_records_at(&r, 1) && !wp_records_at(&r, 10));
     EXPECT_TRUE("the next is there", wp_records_at(&r, 11) && wp_records_at(&r, 11)->tokens == 11);
-    EXPECT_TRUE("and the last", wp_records_at(&r, WP_RECORDS + 10) && wp_records_at(&r, WP_RECORDS + 10)->tokens == WP_RECORDS + 10);
+    EXPECT_TRUE("and the last", wp_records_at(&r, WP_RECORDS + 10) &&
+                                    wp_records_at(&r, WP_RECORDS + 10)->tokens == WP_RECORDS + 10);
     EXPECT_TRUE("none that will come", !wp_records_at(&r, WP_RECORDS + 11));
     EXPECT_TRUE("nor one of its slot", !wp_records_at(&r, WP_RECORDS + 11 + WP_RECORDS));
     wp_records_fini(&r);
@@ -48,7 +51,8 @@ static json_t *json_of(const struct wp_record *r)
 
 static void a_record_is_valid_json_with_null_for_what_is_unknown(void)
 {
-    struct wp_record r = {.id = 7, .predicted_ttft_us = NAN, .actual_ttft_us = INFINITY, .draw = UINT64_MAX, .n = 2};
+    struct wp_record r = {
+        .id = 7, .predicted_ttft_us = NAN, .actual_ttft_us = INFINITY, .draw = UINT64_MAX, .n = 2};
     json_t *v, *c;
 
     snprintf(r.model, sizeof r.model, "a\"b\\\n\x80");
@@ -63,21 +67,26 @@ static void a_record_is_valid_json_with_null_for_what_is_unknown(void)
     v = json_of(&r);
     EXPECT_TRUE("unknown", json_is_null(json_object_get(v, "predicted_ttft_us")));
     EXPECT_TRUE("infinite", json_is_null(json_object_get(v, "actual_ttft_us")));
-    EXPECT_TEXT("model", "a\"b\\\n\xEF\xBF\xBD", wp_str_of(json_string_value(json_object_get(v, "model"))));
+    EXPECT_TEXT("model", "a\"b\\\n\xEF\xBF\xBD",
+                wp_str_of(json_string_value(json_object_get(v, "model"))));
     EXPECT_UINT("candidates", 2, json_array_size(json_object_get(v, "candidates")));
     c = json_array_get(json_object_get(v, "candidates"), 0);
     EXPECT_TRUE("no price", json_is_null(json_object_get(c, "price_us")));
     EXPECT_UINT("no terms", 0, json_object_size(json_object_get(c, "terms_us")));
     c = json_array_get(json_object_get(v, "candidates"), 1);
-    EXPECT_NEAR("a term", 1.5, json_number_value(json_object_get(json_object_get(c, "terms_us"), "wait")), 0);
-    EXPECT_TRUE("one beyond numbers", json_is_null(json_object_get(json_object_get(c, "terms_us"), "fetch")));
-    EXPECT_INT("a tier", 5, json_integer_value(json_object_get(json_object_get(c, "overlap"), "cpu")));
+    EXPECT_NEAR("a term", 1.5,
+                json_number_value(json_object_get(json_object_get(c, "terms_us"), "wait")), 0);
+    EXPECT_TRUE("one beyond numbers",
+                json_is_null(json_object_get(json_object_get(c, "terms_us"), "fetch")));
+    EXPECT_INT("a tier", 5,
+               json_integer_value(json_object_get(json_object_get(c, "overlap"), "cpu")));
     json_decref(v);
 }
 
 static void the_longest_names_fit(void)
 {
-    struct wp_record r = {.id = 1, .predicted_ttft_us = 1, .actual_ttft_us = 2, .n = WP_RECORD_CANDIDATES};
+    struct wp_record r = {
+        .id = 1, .predicted_ttft_us = 1, .actual_ttft_us = 2, .n = WP_RECORD_CANDIDATES};
     json_t *v;
 
     memset(r.model, 'm', sizeof r.model - 1);
@@ -87,7 +96,8 @@ static void the_longest_names_fit(void)
     v = json_of(&r);
     EXPECT_UINT("all", WP_RECORD_CANDIDATES, json_array_size(json_object_get(v, "candidates")));
     /* A worker's id is at most 128 letters, or a host name (256) and a port. */
-    EXPECT_TRUE("an id is kept whole", sizeof r.chosen > 256 + 6 && sizeof r.candidate[0].worker > 256 + 6);
+    EXPECT_TRUE("an id is kept whole",
+                sizeof r.chosen > 256 + 6 && sizeof r.candidate[0].worker > 256 + 6);
     json_decref(v);
 }
 
@@ -115,9 +125,11 @@ const struct wp_suite suite_record = {
     "record",
     (const struct wp_test[]){
         {"the ring keeps the newest", the_ring_keeps_the_newest},
-        {"a record is valid JSON, with null for what is unknown", a_record_is_valid_json_with_null_for_what_is_unknown},
+        {"a record is valid JSON, with null for what is unknown",
+         a_record_is_valid_json_with_null_for_what_is_unknown},
         {"the longest names fit", the_longest_names_fit},
-        {"no allocation that fails writes half a record in silence", no_allocation_that_fails_writes_half_a_record_in_silence},
+        {"no allocation that fails writes half a record in silence",
+         no_allocation_that_fails_writes_half_a_record_in_silence},
         {NULL, NULL},
     },
 };

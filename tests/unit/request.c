@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request's life between a client and engines that play scripts, on one loop: whatever ends it, at whatever moment, its
- * placement is settled once, no count stays, and nothing leaks.
+ * A request's life between a client and engines that play scripts, on one loop: whatever ends it,
+ * at whatever moment, its placement is settled once, no count stays, and nothing leaks.
  */
 #include "router/request.h"
 
@@ -61,8 +61,12 @@ static const struct wp_call_ops ops = {.on_head = on_head, .on_body = on_body, .
 static void post(const char *body)
 {
     struct wp_blob *b = wp_blob_copy(body, strlen(body));
-    struct wp_call_spec spec = {.host = WP_STR("127.0.0.1"), .port = wp_server_port(rig.gate.api), .method = WP_STR("POST"),
-                                .target = WP_STR("/v1/completions"), .body = b, .ops = &ops};
+    struct wp_call_spec spec = {.host = WP_STR("127.0.0.1"),
+                                .port = wp_server_port(rig.gate.api),
+                                .method = WP_STR("POST"),
+                                .target = WP_STR("/v1/completions"),
+                                .body = b,
+                                .ops = &ops};
 
     rig.overs = 0;
     rig.status = rig.rc = 0;
@@ -73,12 +77,12 @@ static void post(const char *body)
 }
 
 /* The gate's own tick turns the loop at least every 100 ms, so a wait that never ends is seen. */
-#define TURN_UNTIL(cond)                                                        \
-    do {                                                                        \
-        uint64_t until_ = wp_now_us() + PATIENCE_US;                            \
-        while (!(cond) && wp_now_us() < until_)                                 \
-            uv_run(&rig.gate.loop.uv, UV_RUN_ONCE);                             \
-        EXPECT_TRUE("it comes: " #cond, cond);                                  \
+#define TURN_UNTIL(cond)                             \
+    do {                                             \
+        uint64_t until_ = wp_now_us() + PATIENCE_US; \
+        while (!(cond) && wp_now_us() < until_)      \
+            uv_run(&rig.gate.loop.uv, UV_RUN_ONCE);  \
+        EXPECT_TRUE("it comes: " #cond, cond);       \
     } while (0)
 
 static void turn(unsigned n)
@@ -105,7 +109,9 @@ static void add_worker(size_t i)
     struct wp_worker *made;
     char json[128];
 
-    snprintf(json, sizeof json, "{\"url\":\"http://127.0.0.1:%u\",\"id\":\"w%zu\",\"models\":[\"m\"]}", rig.engine[i].port, i);
+    snprintf(json, sizeof json,
+             "{\"url\":\"http://127.0.0.1:%u\",\"id\":\"w%zu\",\"models\":[\"m\"]}",
+             rig.engine[i].port, i);
     EXPECT_INT("entry", 0, wp_config_worker_json(&w, wp_str_of(json), &err));
     EXPECT_INT("worker", 0, wp_fleet_add(rig.router.fleet, &w, rig.settings.conf, &err));
     wp_config_worker_fini(&w);
@@ -116,16 +122,19 @@ static void add_worker(size_t i)
 
 static void sinks(struct wp_counters *c)
 {
-    struct wp_series **all[] = {&c->ttft, &c->itl, &c->read, &c->decide, &c->loop_lag, &c->broken_streams, &c->client_gone,
-                                &c->refused, &c->reloads_bad, &c->reloads_good};
+    struct wp_series **all[] = {
+        &c->ttft,           &c->itl,         &c->read,    &c->decide,      &c->loop_lag,
+        &c->broken_streams, &c->client_gone, &c->refused, &c->reloads_bad, &c->reloads_good};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         *all[i] = WP_SERIES0(NULL);
-    c->requests = wp_family(rig.router.metrics, WP_COUNTER, "warmpath_requests_total", "x", "model,code", NULL, 0);
+    c->requests = wp_family(rig.router.metrics, WP_COUNTER, "warmpath_requests_total", "x",
+                            "model,code", NULL, 0);
 }
 
 /* script[i] is engine i's, for each of its connections. */
-static void set_up(const struct raw_step *const script[], size_t n, const char *const set[], size_t n_set)
+static void set_up(const struct raw_step *const script[], size_t n, const char *const set[],
+                   size_t n_set)
 {
     struct wp_buf errors = {0};
     struct wp_err err = WP_ERR_INIT;
@@ -134,7 +143,8 @@ static void set_up(const struct raw_step *const script[], size_t n, const char *
     memset(&rig, 0, sizeof rig);
     rig.live = wp_mem_live();
     rig.n = n;
-    EXPECT_INT("configuration", 0, wp_config_read(&rig.settings.conf, NULL, set, n_set, NULL, 0, &errors));
+    EXPECT_INT("configuration", 0,
+               wp_config_read(&rig.settings.conf, NULL, set, n_set, NULL, 0, &errors));
     EXPECT_TEXT("configuration", "", wp_buf_str(&errors));
     wp_buf_fini(&errors);
     atomic_init(&rig.settings.refs, 1);
@@ -149,7 +159,8 @@ static void set_up(const struct raw_step *const script[], size_t n, const char *
     EXPECT_INT("listen", 0, wp_gate_listen(&rig.gate, false, WP_STR("127.0.0.1:0"), &err));
     EXPECT_INT("client", 0, wp_client_create(&rig.client, &rig.gate.loop, NULL, &err));
     for (size_t i = 0; i < n; i++) {
-        EXPECT_INT("engine", 0, raw_server_start(&rig.engine[i], &rig.gate.loop.uv, false, &script[i], 1));
+        EXPECT_INT("engine", 0,
+                   raw_server_start(&rig.engine[i], &rig.gate.loop.uv, false, &script[i], 1));
         add_worker(i);
     }
 }
@@ -201,13 +212,20 @@ static void tear_down(void)
 
 #define SCRIPT(...)  ((const struct raw_step[]){__VA_ARGS__, {RAW_END, NULL, 0}})
 #define SCRIPTS(...) ((const struct raw_step *const[]){__VA_ARGS__})
-#define SET_UP(...)                                                                                              \
-    set_up(SCRIPTS(__VA_ARGS__), sizeof SCRIPTS(__VA_ARGS__) / sizeof SCRIPTS(__VA_ARGS__)[0], quiet, sizeof quiet / sizeof quiet[0])
+#define SET_UP(...)                                                                            \
+    set_up(SCRIPTS(__VA_ARGS__), sizeof SCRIPTS(__VA_ARGS__) / sizeof SCRIPTS(__VA_ARGS__)[0], \
+           quiet, sizeof quiet / sizeof quiet[0])
 static const char *const quiet[] = {"log.level=error", "health.fail=3", "retry.attempts=2"};
 
-#define ASKED {RAW_EXPECT, "19,20]}", 0}
-#define JSON "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 31\r\n\r\n{\"usage\":{\"prompt_tokens\": 20}}"
-#define SSE  "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define ASKED                    \
+    {                            \
+        RAW_EXPECT, "19,20]}", 0 \
+    }
+#define JSON                                                                \
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " \
+    "31\r\n\r\n{\"usage\":{\"prompt_tokens\": 20}}"
+#define SSE \
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 #define EVENT "2a\r\ndata: {\"choices\":[{\"text\":\"token one\"}]}\n\n\r\n"
 #define LAST  "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
@@ -271,7 +289,9 @@ static void every_end_of_an_answer_settles_it_once(void)
         EXPECT_INT(answers[i].label, answers[i].status, rig.status);
         EXPECT_INT(answers[i].label, answers[i].whole, rig.rc == 0);
         if (answers[i].in_body)
-            EXPECT_TRUE(answers[i].label, rig.body.n && memmem(rig.body.p, rig.body.n, answers[i].in_body, strlen(answers[i].in_body)));
+            EXPECT_TRUE(answers[i].label,
+                        rig.body.n && memmem(rig.body.p, rig.body.n, answers[i].in_body,
+                                             strlen(answers[i].in_body)));
         expect_at_rest();
         EXPECT_UINT(answers[i].label, answers[i].failures, failures(0));
         EXPECT_UINT(answers[i].label, answers[i].asked, asked(0));
@@ -283,7 +303,8 @@ static void every_end_of_an_answer_settles_it_once(void)
 
 static void a_client_may_go_at_any_moment(void)
 {
-    static const struct raw_step stream[] = {ASKED, {RAW_TURN, NULL, 5}, {RAW_DRIP, SSE EVENT EVENT EVENT LAST, 0}, {RAW_END, NULL, 0}};
+    static const struct raw_step stream[] = {
+        ASKED, {RAW_TURN, NULL, 5}, {RAW_DRIP, SSE EVENT EVENT EVENT LAST, 0}, {RAW_END, NULL, 0}};
 
     for (unsigned turns = 0; turns < 120; turns++) {
         SET_UP(stream);
@@ -315,7 +336,8 @@ static void a_client_may_go_in_its_callbacks(void)
 
 static void the_router_may_close_at_any_moment(void)
 {
-    static const struct raw_step stream[] = {ASKED, {RAW_TURN, NULL, 5}, {RAW_DRIP, SSE EVENT EVENT LAST, 0}, {RAW_END, NULL, 0}};
+    static const struct raw_step stream[] = {
+        ASKED, {RAW_TURN, NULL, 5}, {RAW_DRIP, SSE EVENT EVENT LAST, 0}, {RAW_END, NULL, 0}};
 
     for (unsigned turns = 0; turns < 60; turns += 3) {
         SET_UP(stream);
@@ -327,13 +349,18 @@ static void the_router_may_close_at_any_moment(void)
 
 /* ---- another attempt ---- */
 
-#define SERVED ASKED, {RAW_SEND, JSON, 0}
+#define SERVED            \
+    ASKED,                \
+    {                     \
+        RAW_SEND, JSON, 0 \
+    }
 #define BUSY "HTTP/1.1 429 Busy\r\nContent-Length: 2\r\n\r\nno"
 
 static void a_busy_worker_passes_it_on(void)
 {
     /* All three answer 429 but one: whoever is asked first, it ends there. */
-    SET_UP(SCRIPT(ASKED, {RAW_SEND, BUSY, 0}), SCRIPT(SERVED, SERVED, SERVED, SERVED), SCRIPT(ASKED, {RAW_SEND, BUSY, 0}));
+    SET_UP(SCRIPT(ASKED, {RAW_SEND, BUSY, 0}), SCRIPT(SERVED, SERVED, SERVED, SERVED),
+           SCRIPT(ASKED, {RAW_SEND, BUSY, 0}));
     for (int i = 0; i < 4; i++) {
         post(BODY);
         TURN_UNTIL(rig.overs);
@@ -348,7 +375,8 @@ static void a_busy_worker_passes_it_on(void)
 static void a_client_may_go_between_attempts(void)
 {
     for (unsigned turns = 0; turns < 60; turns++) {
-        SET_UP(SCRIPT(ASKED, {RAW_SEND, BUSY, 0}), SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}), SCRIPT(ASKED, {RAW_SEND, BUSY, 0}));
+        SET_UP(SCRIPT(ASKED, {RAW_SEND, BUSY, 0}), SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}),
+               SCRIPT(ASKED, {RAW_SEND, BUSY, 0}));
         post(BODY);
         turn(turns);
         if (rig.call)
@@ -361,7 +389,8 @@ static void a_client_may_go_between_attempts(void)
 
 static void no_request_takes_more_than_two_workers_down(void)
 {
-    SET_UP(SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}), SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}), SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}));
+    SET_UP(SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}), SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}),
+           SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}));
     post(BODY);
     TURN_UNTIL(rig.overs);
     EXPECT_INT("suspected", 502, rig.status);
@@ -371,11 +400,13 @@ static void no_request_takes_more_than_two_workers_down(void)
     tear_down();
 }
 
-/* The reuse race with one place on the worker: the repeat must not be refused by the attempt that it repeats. */
+/* The reuse race with one place on the worker: the repeat must not be refused by the attempt that
+ * it repeats. */
 static void a_kept_connection_that_dies_is_no_failure(void)
 {
     static const char *const set[] = {"log.level=error", "limits.per_worker=1"};
-    /* The connection serves one request and is closed with the second one on it; the next connection plays the same. */
+    /* The connection serves one request and is closed with the second one on it; the next
+     * connection plays the same. */
     const struct raw_step *script = SCRIPT(ASKED, {RAW_SEND, JSON, 0}, ASKED, {RAW_CLOSE, NULL, 0});
 
     set_up(&script, 1, set, 2);
@@ -405,8 +436,11 @@ static void names_that_clients_invent_are_no_labels(void)
         struct wp_config_worker cw;
         struct wp_err err = WP_ERR_INIT;
 
-        EXPECT_INT("entry", 0, wp_config_worker_json(&cw, WP_STR("{\"url\":\"http://127.0.0.1:1\",\"id\":\"w0\"}"), &err));
-        EXPECT_INT("one that has not said what it serves", 0, wp_fleet_add(rig.router.fleet, &cw, rig.settings.conf, &err));
+        EXPECT_INT("entry", 0,
+                   wp_config_worker_json(
+                       &cw, WP_STR("{\"url\":\"http://127.0.0.1:1\",\"id\":\"w0\"}"), &err));
+        EXPECT_INT("one that has not said what it serves", 0,
+                   wp_fleet_add(rig.router.fleet, &cw, rig.settings.conf, &err));
         wp_config_worker_fini(&cw);
     }
     for (int i = 0; i < 20; i++) {
@@ -426,8 +460,15 @@ static void names_that_clients_invent_are_no_labels(void)
 
 static void no_allocation_that_fails_leaves_a_request(void)
 {
-    static const struct raw_step stream[] = {ASKED, {RAW_SEND, SSE, 0}, {RAW_SEND, EVENT, 0}, {RAW_SEND, LAST, 0},
-                                             ASKED, {RAW_SEND, SSE, 0}, {RAW_SEND, EVENT, 0}, {RAW_SEND, LAST, 0}, {RAW_END, NULL, 0}};
+    static const struct raw_step stream[] = {ASKED,
+                                             {RAW_SEND, SSE, 0},
+                                             {RAW_SEND, EVENT, 0},
+                                             {RAW_SEND, LAST, 0},
+                                             ASKED,
+                                             {RAW_SEND, SSE, 0},
+                                             {RAW_SEND, EVENT, 0},
+                                             {RAW_SEND, LAST, 0},
+                                             {RAW_END, NULL, 0}};
     bool hit = true;
 
     for (long nth = 0; hit && nth < 2000; nth++) {
@@ -457,7 +498,8 @@ const struct wp_suite suite_request = {
         {"the router may close at any moment", the_router_may_close_at_any_moment},
         {"a busy worker passes it on", a_busy_worker_passes_it_on},
         {"a client may go between attempts", a_client_may_go_between_attempts},
-        {"no request takes more than two workers down", no_request_takes_more_than_two_workers_down},
+        {"no request takes more than two workers down",
+         no_request_takes_more_than_two_workers_down},
         {"a kept connection that dies is no failure", a_kept_connection_that_dies_is_no_failure},
         {"names that clients invent are no labels", names_that_clients_invent_are_no_labels},
         {"no allocation that fails leaves a request", no_allocation_that_fails_leaves_a_request},

@@ -39,7 +39,8 @@ static void tear_down(void)
 
 static void probed(bool up, size_t models)
 {
-    struct wp_engine_facts f = {.up = up, .rc = up ? 200 : 500, .running = -1, .waiting = -1, .kv_usage = -1};
+    struct wp_engine_facts f = {
+        .up = up, .rc = up ? 200 : 500, .running = -1, .waiting = -1, .kv_usage = -1};
 
     if (up && models) {
         f.models_known = true;
@@ -60,7 +61,7 @@ static const char *why_not(uint64_t now_us)
 }
 
 #define EXPECT_WHY(label, want, now) EXPECT_TEXT(label, want, wp_str_of(why_not(now)))
-#define URL "{\"url\":\"http://10.0.0.1:8000\"}"
+#define URL                          "{\"url\":\"http://10.0.0.1:8000\"}"
 
 /* ---- joining, going down, coming back ---- */
 
@@ -129,11 +130,15 @@ static void fixed_models_make_any_answer_good_but_loading_and_5xx(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct wp_engine_facts f = cases[i].f;
 
-        set_up("{\"url\":\"http://10.0.0.1:8000\",\"models\":[\"fixed\",\"other\"],\"max_model_len\":77}", NULL, 0);
+        set_up("{\"url\":\"http://"
+               "10.0.0.1:8000\",\"models\":[\"fixed\",\"other\"],\"max_model_len\":77}",
+               NULL, 0);
         wp_worker_probed(w, &f, conf);
         EXPECT_WHY(cases[i].label, cases[i].want, 1);
-        EXPECT_TRUE("its models", wp_worker_serves(w, WP_STR("fixed")) && wp_worker_serves(w, WP_STR("other")) && w->n_models == 2);
-        EXPECT_TRUE("no others", !wp_worker_serves(w, WP_STR("m")) && !wp_worker_serves(w, WP_STR("")));
+        EXPECT_TRUE("its models", wp_worker_serves(w, WP_STR("fixed")) &&
+                                      wp_worker_serves(w, WP_STR("other")) && w->n_models == 2);
+        EXPECT_TRUE("no others",
+                    !wp_worker_serves(w, WP_STR("m")) && !wp_worker_serves(w, WP_STR("")));
         EXPECT_UINT("length", 77, w->model[0].max_len);
         tear_down();
     }
@@ -141,9 +146,18 @@ static void fixed_models_make_any_answer_good_but_loading_and_5xx(void)
 
 static void what_was_not_learnt_stays_as_it_was(void)
 {
-    struct wp_engine_facts known = {.up = true, .rc = 200, .running = 3, .waiting = 1, .kv_usage = 0.5, .metrics_known = true,
-                                    .sleep_known = true, .block_size = 32, .kv_tokens = 4096, .version = "1.2"};
-    struct wp_engine_facts unknown = {.up = true, .rc = 200, .running = -1, .waiting = -1, .kv_usage = -1};
+    struct wp_engine_facts known = {.up = true,
+                                    .rc = 200,
+                                    .running = 3,
+                                    .waiting = 1,
+                                    .kv_usage = 0.5,
+                                    .metrics_known = true,
+                                    .sleep_known = true,
+                                    .block_size = 32,
+                                    .kv_tokens = 4096,
+                                    .version = "1.2"};
+    struct wp_engine_facts unknown = {
+        .up = true, .rc = 200, .running = -1, .waiting = -1, .kv_usage = -1};
 
     set_up("{\"url\":\"http://10.0.0.1:8000\",\"models\":[\"m\"]}", NULL, 0);
     EXPECT_UINT("a block size until it is known", 16, w->block_size);
@@ -154,7 +168,9 @@ static void what_was_not_learnt_stays_as_it_was(void)
     EXPECT_NEAR("running", 3, w->reported_running, 0);
     EXPECT_TEXT("version", "1.2", wp_str_of(w->version));
     tear_down();
-    set_up("{\"url\":\"http://10.0.0.1:8000\",\"models\":[\"m\"],\"block_size\":8,\"kv_tokens\":99}", NULL, 0);
+    set_up(
+        "{\"url\":\"http://10.0.0.1:8000\",\"models\":[\"m\"],\"block_size\":8,\"kv_tokens\":99}",
+        NULL, 0);
     wp_worker_probed(w, &known, conf);
     EXPECT_UINT("the configuration knows better", 8, w->block_size);
     EXPECT_UINT("of the capacity, too", 99, w->kv_tokens);
@@ -164,7 +180,8 @@ static void what_was_not_learnt_stays_as_it_was(void)
 static void a_sleeper_sleeps_until_it_says_otherwise(void)
 {
     struct wp_engine_facts asleep = {.up = true, .rc = 200, .sleeping = true, .sleep_known = true},
-                           awake = {.up = true, .rc = 200, .sleep_known = true}, silent = {.up = true, .rc = 200}, bad = {.rc = 500};
+                           awake = {.up = true, .rc = 200, .sleep_known = true},
+                           silent = {.up = true, .rc = 200}, bad = {.rc = 500};
 
     set_up("{\"url\":\"http://10.0.0.1:8000\",\"models\":[\"m\"]}", NULL, 0);
     wp_worker_probed(w, &asleep, conf);
@@ -354,7 +371,11 @@ static void no_allocation_that_fails_leaks(void)
     bool hit = true;
 
     set_up(URL, NULL, 0);
-    EXPECT_INT("entry", 0, wp_config_worker_json(&cw, WP_STR("{\"url\":\"http://a:1\",\"models\":[\"x\",\"y\"],\"tags\":{\"a\":\"b\"}}"), &err));
+    EXPECT_INT(
+        "entry", 0,
+        wp_config_worker_json(
+            &cw, WP_STR("{\"url\":\"http://a:1\",\"models\":[\"x\",\"y\"],\"tags\":{\"a\":\"b\"}}"),
+            &err));
     for (long nth = 0; hit; nth++) {
         struct wp_worker *made = NULL;
         long before = wp_mem_live();
@@ -377,8 +398,10 @@ const struct wp_suite suite_worker = {
     "worker",
     (const struct wp_test[]){
         {"a worker joins with its first good probe", a_worker_joins_with_its_first_good_probe},
-        {"probes in a row take it down and bring it back", probes_in_a_row_take_it_down_and_bring_it_back},
-        {"fixed models make any answer good, but loading and 5xx", fixed_models_make_any_answer_good_but_loading_and_5xx},
+        {"probes in a row take it down and bring it back",
+         probes_in_a_row_take_it_down_and_bring_it_back},
+        {"fixed models make any answer good, but loading and 5xx",
+         fixed_models_make_any_answer_good_but_loading_and_5xx},
         {"what was not learnt stays as it was", what_was_not_learnt_stays_as_it_was},
         {"a sleeper sleeps until it says otherwise", a_sleeper_sleeps_until_it_says_otherwise},
         {"models are taken over and may go", models_are_taken_over_and_may_go},
