@@ -9,6 +9,7 @@
 #include "base/clock.h"
 
 #include <arpa/inet.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -290,6 +291,16 @@ void wp_server_forget(struct wp_server *s, struct wp_conn *c)
     end_if_empty(s);
 }
 
+/* A request that lies unread would be answered by a reset. */
+static bool has_unread(const struct wp_conn *c)
+{
+    uv_os_fd_t fd;
+    int unread = 0;
+
+    return uv_fileno((const uv_handle_t *)&c->stream.tcp, &fd) == 0 && ioctl(fd, FIONREAD, &unread) == 0 &&
+           unread > 0;
+}
+
 void wp_server_quiet(struct wp_server *s)
 {
     s->draining = true;
@@ -297,7 +308,7 @@ void wp_server_quiet(struct wp_server *s)
     {
         struct wp_conn *c = WP_CONTAINER(it, struct wp_conn, link);
 
-        if (c->state == WP_CONN_IDLE && !c->x)
+        if (c->state == WP_CONN_IDLE && !c->x && !has_unread(c))
             wp_conn_close(c, false);
     }
 }

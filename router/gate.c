@@ -102,12 +102,19 @@ static void on_drain_look(struct wp_timer *t)
 {
     struct wp_gate *g = t->arg;
     uint64_t now = wp_loop_now_us(&g->loop);
+    bool late = now >= g->drain_until_us, again = false;
 
-    if (g->api && (atomic_load(&g->router->in_flight) == 0 || now >= g->drain_until_us))
-        wp_server_drain(g->api);
-    if (g->api && wp_server_exchanges(g->api) > 0 && now < g->drain_until_us)
-        wp_timer_at(&g->loop, t, now + DRAIN_LOOK_US);
-    else if (g->before_close && !g->before_close(g->before_close_arg))
+    if (g->api && !g->port_closed) {
+        again = true; /* also behind the closing: what came in this very turn is read before the end */
+        g->port_closed = late || atomic_load(&g->router->in_flight) == 0;
+        if (g->port_closed)
+            wp_server_drain(g->api);
+    } else if (g->api && wp_server_exchanges(g->api) > 0 && !late) {
+        again = true;
+    } else if (g->before_close && !g->before_close(g->before_close_arg)) {
+        again = true;
+    }
+    if (again)
         wp_timer_at(&g->loop, t, now + DRAIN_LOOK_US);
     else
         close_now(g);

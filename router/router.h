@@ -59,6 +59,7 @@ struct wp_gate { /* one loop */
     pthread_t thread;
     struct wp_timer lag_tick, drain_tick;
     uint64_t lag_due_us, drain_until_us; /* 0: not draining */
+    bool port_closed;
     bool (*before_close)(void *arg); /* gate 0: its other things are closed; NULL: nothing to ask */
     void *before_close_arg;
     unsigned closing; /* things that have not said closed yet */
