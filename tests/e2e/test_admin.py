@@ -113,6 +113,7 @@ def test_explain_is_what_is_then_chosen():
         _, h, _ = http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": warm})
         holder = h["x-warmpath-worker"]
         sent = sum(len(e.requests) for e in engines)
+        r.at_rest()
         before = r.get("/decisions?last=1")
         for prompt in (warm, warm + tokens(500, 2), warm[:2000], warm[:100]):
             x = explain(r, prompt=prompt)
@@ -129,6 +130,7 @@ def test_explain_is_what_is_then_chosen():
         assert sum(len(e.requests) for e in engines) == sent and r.get("/decisions?last=1") == before
         _, h, _ = http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": warm}, {"x-warmpath-explain": "1"})
         assert h["x-warmpath-worker"] == holder and h["x-warmpath-overlap"].startswith("total=3984;")
+        r.at_rest()
         d = r.get(f"/decisions/{h['x-warmpath-decision']}")
         assert d["chosen"] == holder and d["policy"] == "price" and d["outcome"] == "good" and d["actual_ttft_us"] > 0
         assert [c["worker"] for c in d["candidates"]][0] == holder and len(d["candidates"]) == d["workers"] == 3

@@ -141,7 +141,7 @@ def test_B044():
 
 def test_B059():
     """HEAD gets no body and leaves the connection in step; an engine's 304 with a length has none (B059)"""
-    with stage(lambda q: q.send(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n")) as (r, e):
+    with stage(lambda q: q.send(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n"), args=("--threads", 1)) as (r, e):
         got = raw(r.port, raw_file("B059"))
         heads = got.split(b"HTTP/1.1 200 OK\r\n")
         assert len(heads) == 3 and heads[1].endswith(b"\r\n\r\n") and heads[2].count(b'"test-model"') >= 1, got
@@ -163,7 +163,7 @@ def test_B061():
 
 def test_B063():
     """a last CRLF that comes late delays nobody and leaves the connection clean (B063)"""
-    with stage(lambda q: play(q, script("B063.sse"))) as (r, e):
+    with stage(lambda q: play(q, script("B063.sse")), args=("--threads", 1)) as (r, e):  # each loop has a pool
         chat(r.port, stream=True)
         before = e.connections
         for _ in range(5):
@@ -321,6 +321,7 @@ def test_B078_B079():
                 status, _, got = chat(r.port, stream=True)
                 assert status == 200 and got == b"".join(sent), name
                 if cached is not None:
+                    r.at_rest()
                     assert r.metric('warmpath_prompt_tokens_confirmed_total{source="gpu"}') == cached
                     assert r.metric('warmpath_prompt_tokens_confirmed_total{source="recomputed"}') == 11 - cached
 
