@@ -159,6 +159,8 @@ bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome 
     uint64_t retry_us;
     const char *why;
 
+    if (!r->gate->client) /* the gate closes: nothing can be sent any more */
+        return false;
     if (!r->x || r->head_sent || r->attempts >= WP_ATTEMPTS_MAX || (!r->race_repeat && r->attempts > conf->retry.attempts))
         return false;
     if (!r->race_repeat && (r->pinned || !avoid_worker(r, r->place->worker)))

@@ -347,6 +347,20 @@ static void the_router_may_close_at_any_moment(void)
     }
 }
 
+static void nothing_is_tried_again_when_the_router_closes(void)
+{
+    static const struct raw_step stream[] = {ASKED, {RAW_TURN, NULL, 5}, {RAW_DRIP, SSE EVENT EVENT LAST, 0}, {RAW_END, NULL, 0}};
+
+    for (unsigned turns = 0; turns < 60; turns++) {
+        SET_UP(stream, stream);
+        post(BODY);
+        turn(turns);
+        wp_gate_drain(&rig.gate, 1); /* it closes under the request, not after it */
+        turn(turns % 7);
+        tear_down();
+    }
+}
+
 /* ---- another attempt ---- */
 
 #define SERVED            \
@@ -496,6 +510,7 @@ const struct wp_suite suite_request = {
         {"a client may go at any moment", a_client_may_go_at_any_moment},
         {"a client may go in its callbacks", a_client_may_go_in_its_callbacks},
         {"the router may close at any moment", the_router_may_close_at_any_moment},
+        {"nothing is tried again when the router closes", nothing_is_tried_again_when_the_router_closes},
         {"a busy worker passes it on", a_busy_worker_passes_it_on},
         {"a client may go between attempts", a_client_may_go_between_attempts},
         {"no request takes more than two workers down",
