@@ -61,6 +61,7 @@ static const struct wp_conf_key worker_rows[] = {
     ROW("models", STRS, NULL, "what it serves; empty is asked of the engine", W(models)),
     ROW("max_model_len", U32, "0", "longest prompt and answer in tokens; 0 is asked of the engine", W(max_model_len), RANGE(0, 4294967295.0)),
     ROW("block_size", U32, "0", "tokens of a prefix block; 0 is asked of the engine, else 16", W(block_size), RANGE(0, 65536)),
+    ROW("ranks", U32, "1", "data-parallel ranks behind its one port, each with a cache of its own", W(ranks), RANGE(1, 256)),
     ROW("kv_tokens", U64, "0", "KV cache in tokens; 0 is asked of the engine, else the profile's", W(kv_tokens), RANGE(0, 1e15)),
     ROW("api_key_file", SECRET, "", "the key to send to it as a bearer token", W(api_key)),
     ROW("tags", PAIRS, NULL, "anything to know it by: {zone: a}", W(tags)),

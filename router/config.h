@@ -37,6 +37,7 @@ struct wp_config_worker {
     char **models;          /* empty: asked of the engine */
     uint32_t max_model_len; /* 0: asked of the engine */
     uint32_t block_size;    /* 0: asked of the engine, else 16 */
+    uint32_t ranks;         /* data-parallel ranks behind its port */
     uint64_t kv_tokens;     /* capacity for history; 0: asked of the engine, else the profile's */
     char *api_key;          /* from api_key_file; "" none.  Secret */
     char **tags;            /* k=v, ends with NULL */

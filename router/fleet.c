@@ -38,11 +38,21 @@ static void tell_waits(struct wp_fleet *f, uint64_t now)
                 struct wp_worker *w = WP_CONTAINER(other, struct wp_worker, link);
 
                 if (wp_worker_serves(w, name) && wp_worker_ready(w, now, &why))
-                    best = fmin(best, wp_load_wait_us(&w->load, &w->profile, now));
+                    for (uint32_t r = 0; r < w->n_ranks; r++)
+                        best = fmin(best, wp_load_wait_us(&w->rank[r].load, &w->profile, now));
             }
             wp_gauge_set(WP_SERIES(f->predicted_wait, first->model[i].name), best / 1e6);
         }
     }
+}
+
+static uint64_t backlog_tokens(const struct wp_worker *w)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < w->n_ranks; i++)
+        n += w->rank[i].load.prefill_tokens;
+    return n;
 }
 
 /* Before each scrape: gauges that are cheaper to read off than to keep. */
@@ -58,8 +68,8 @@ static void on_scrape(void *arg)
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
         const char *why;
 
-        wp_gauge_set(w->in_flight_gauge, w->load.in_flight);
-        wp_gauge_set(w->backlog_gauge, (double)w->load.prefill_tokens);
+        wp_gauge_set(w->in_flight_gauge, wp_worker_in_flight(w));
+        wp_gauge_set(w->backlog_gauge, (double)backlog_tokens(w));
         wp_gauge_set(w->up_gauge, wp_worker_ready(w, now, &why) || w->up ? 1 : 0);
         wp_gauge_set(w->breaker_gauge, w->breaker);
     }
@@ -130,24 +140,37 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
     return 0;
 }
 
-static void forget_worker(struct wp_fleet *f, struct wp_worker *w)
+/* What a rank was believed to hold is gone. */
+static void forget_cache(struct wp_fleet *f, struct wp_rank *r)
+{
+    wp_index_clear(f->index, r->holder);
+    wp_history_forget(f->history, r->holder);
+}
+
+static void forget_rank(struct wp_fleet *f, struct wp_rank *r)
 {
     size_t i = 0;
     uint64_t k, v;
 
-    w->gone = true;
-    wp_list_del(&w->link);
-    f->n_workers--;
+    forget_cache(f, r);
     /* Its number is given to another only when its last request has ended: their blocks are still counted under it. */
-    wp_index_clear(f->index, w->holder);
-    wp_history_forget(f->history, w->holder);
-    if (w->load.in_flight == 0)
-        wp_index_drop(f->index, w->holder);
+    if (r->load.in_flight == 0)
+        wp_index_drop(f->index, r->holder);
     while (wp_map_next(&f->sized, &i, &k, &v))
-        if (k >> 32 == w->holder) {
+        if (k >> 32 == r->holder) {
             wp_map_del(&f->sized, k);
             i = 0; /* deletion shifts entries: start over; removals are rare */
         }
+}
+
+static void forget_worker(struct wp_fleet *f, struct wp_worker *w)
+{
+    w->gone = true;
+    wp_list_del(&w->link);
+    f->n_workers--;
+    f->n_ranks -= w->n_ranks;
+    for (uint32_t i = 0; i < w->n_ranks; i++)
+        forget_rank(f, &w->rank[i]);
     wp_series_drop(f->in_flight, w->conf.id);
     wp_series_drop(f->backlog, w->conf.id);
     wp_series_drop(f->up, w->conf.id);
@@ -202,16 +225,18 @@ int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct 
     return 0;
 }
 
-/* A decision allocates nothing: room for one more worker is made when the worker comes. */
-static int make_room(struct wp_fleet *f)
+/* A decision allocates nothing: room for the ranks of one more worker is made when the worker comes. */
+static int make_room(struct wp_fleet *f, size_t more)
 {
-    size_t cap = f->cap ? f->cap * 2 : 16;
+    size_t cap = f->cap ? f->cap : 16;
     struct wp_overlap o = {0};
     void *p;
 
-    if (f->n_workers < f->cap && wp_index_holders(f->index) < f->overlap.words * 64)
+    while (cap < f->n_ranks + more)
+        cap *= 2;
+    if (f->n_ranks + more <= f->cap && wp_index_holders(f->index) + more <= f->overlap.words * 64)
         return 0;
-    if (f->n_workers < f->cap) /* numbers of removed workers whose requests still run: just the overlap needs more room */
+    if (f->n_ranks + more <= f->cap) /* numbers of removed workers whose requests still run: just the overlap needs more room */
         cap = f->cap;
 #define GROW(field)                                                                                                                 \
     p = wp_realloc(f->field, cap * sizeof *f->field);                                                                               \
@@ -228,6 +253,20 @@ static int make_room(struct wp_fleet *f)
     wp_overlap_fini(&f->overlap);
     f->overlap = o;
     f->cap = cap;
+    return 0;
+}
+
+static int take_holders(struct wp_fleet *f, struct wp_worker *w, struct wp_err *err)
+{
+    for (uint32_t i = 0; i < w->n_ranks; i++) {
+        int rc = wp_index_holder(f->index, WP_HOLDER_RANK, WP_NO_HOLDER, &w->rank[i].holder, err);
+
+        if (rc < 0) {
+            while (i-- > 0)
+                wp_index_drop(f->index, w->rank[i].holder);
+            return rc;
+        }
+    }
     return 0;
 }
 
@@ -253,10 +292,10 @@ int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const 
     lock(f);
     if (find(f, wp_str_of(w->conf.id)))
         rc = wp_fail(err, WP_EEXIST, "worker %s: exists already", w->conf.id);
-    else if (make_room(f) < 0)
+    else if (make_room(f, w->n_ranks) < 0)
         rc = wp_fail(err, WP_ENOMEM, "worker %s: out of memory", w->conf.id);
     else
-        rc = wp_index_holder(f->index, WP_HOLDER_RANK, WP_NO_HOLDER, &w->holder, err);
+        rc = take_holders(f, w, err);
     if (rc == 0) {
         w->fleet = f;
         w->in_flight_gauge = WP_SERIES(f->in_flight, w->conf.id);
@@ -265,6 +304,7 @@ int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const 
         w->breaker_gauge = WP_SERIES(f->breaker, w->conf.id);
         wp_list_push(&f->workers, &w->link);
         f->n_workers++;
+        f->n_ranks += w->n_ranks;
     }
     unlock(f);
     if (rc < 0)
@@ -345,10 +385,8 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
     if (!w->gone) {
         slept = w->sleeping;
         wp_worker_probed(w, facts, conf);
-        if (w->sleeping && !slept) { /* a sleeper has thrown its cache away */
-            wp_index_clear(f->index, w->holder);
-            wp_history_forget(f->history, w->holder);
-        }
+        for (uint32_t i = 0; w->sleeping && !slept && i < w->n_ranks; i++)
+            forget_cache(f, &w->rank[i]); /* a sleeper has thrown it away */
     }
     unlock(f);
 }

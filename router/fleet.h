@@ -59,6 +59,8 @@ struct wp_want {
     uint64_t session_key;
     struct wp_worker *const *avoid; /* workers that failed this request already */
     size_t n_avoid;
+    bool ranked;            /* the client chose the rank, and may */
+    uint32_t rank;
     struct wp_worker *only; /* this one and no other (the repeat of a reuse race, a stored response), or NULL */
     bool again;             /* on `only`, as the repeat of an attempt that still counts there */
 };
@@ -73,6 +75,7 @@ enum wp_place_result {
 /* A request on a worker.  Embed it in the request; it must not move between place and end. */
 struct wp_placement {
     struct wp_worker *worker; /* a reference; NULL: not placed */
+    struct wp_rank *rank;     /* of the worker */
     struct wp_load_item item;
     const struct wp_hashes *hashes; /* of the prompt at this worker's block size, or NULL */
     uint32_t space;

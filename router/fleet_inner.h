@@ -17,10 +17,15 @@ struct wp_model_ratio { /* bytes of canonical prompt per token, learnt from usag
     double bytes_per_token;
 };
 
+struct wp_seat { /* where a request can go */
+    struct wp_worker *worker;
+    struct wp_rank *rank;
+};
+
 struct wp_fleet {
     pthread_mutex_t lock; /* guards all below */
     struct wp_list workers;
-    size_t n_workers;
+    size_t n_workers, n_ranks;
     struct wp_index *index;
     struct wp_history *history;
     struct wp_policy *policy;
@@ -33,9 +38,9 @@ struct wp_fleet {
     size_t n_ratios;
     struct wp_map spaces;   /* hash of (model, size, kind) -> space */
     struct wp_map sized;    /* holder << 32 | space -> blocks that history was told */
-    /* Scratch of one decision, for cap workers. */
+    /* Scratch of one decision, for cap ranks. */
     size_t cap;
-    struct wp_worker **candidate;
+    struct wp_seat *candidate;
     struct wp_worker_view *view;
     struct wp_verdict *verdict;
     struct wp_candidate *shown;

@@ -22,14 +22,41 @@ static int known(struct wp_buf *b, const char *key, double x)
     return x < 0 || !isfinite(x) ? wp_buf_printf(b, ",\"%s\":null", key) : wp_buf_printf(b, ",\"%s\":%.6g", key, x);
 }
 
+/* What a worker's ranks have and owe together; the wait is that of the best of them. */
+struct summary {
+    uint32_t in_flight, decoding;
+    uint64_t backlog_tokens, index_blocks;
+    size_t history_blocks;
+    double wait_us;
+};
+
+static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint64_t now)
+{
+    struct summary s = {.wait_us = INFINITY};
+
+    for (uint32_t i = 0; i < w->n_ranks; i++) {
+        const struct wp_rank *r = &w->rank[i];
+        uint64_t tier[WP_TIER_MAX], doubtful;
+
+        wp_index_holder_stats(f->index, r->holder, tier, &doubtful);
+        s.in_flight += r->load.in_flight;
+        s.decoding += r->load.decoding;
+        s.backlog_tokens += r->load.prefill_tokens;
+        s.wait_us = fmin(s.wait_us, wp_load_wait_us(&r->load, &w->profile, now));
+        s.history_blocks += wp_history_blocks(f->history, r->holder);
+        for (int t = 0; t < WP_TIER_MAX; t++)
+            s.index_blocks += tier[t];
+    }
+    return s;
+}
+
 static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, struct wp_buf *b)
 {
     const char *why;
     bool ready = wp_worker_ready(w, now, &why);
-    uint64_t tier[WP_TIER_MAX], doubtful;
+    struct summary s = sum_up(f, w, now);
     int rc = wp_buf_adds(b, "{\"id\":");
 
-    wp_index_holder_stats(f->index, w->holder, tier, &doubtful);
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
     rc = rc ? rc : wp_buf_adds(b, ",\"url\":");
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.url));
@@ -49,15 +76,14 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     rc = rc ? rc : strings(b, w->conf.tags);
     rc = rc ? rc : wp_buf_printf(b, ",\"in_flight\":%u,\"decoding\":%u,\"prefill_backlog_tokens\":%llu,\"wait_us\":%.0f,"
                                     "\"requests\":%llu,\"failed\":%llu,\"profile\":\"%s\",\"speed\":%g,\"correction\":%.4g",
-                                 w->load.in_flight, w->load.decoding, (unsigned long long)w->load.prefill_tokens,
-                                 wp_load_wait_us(&w->load, &w->profile, now), (unsigned long long)w->requests,
+                                 s.in_flight, s.decoding, (unsigned long long)s.backlog_tokens, s.wait_us,
+                                 (unsigned long long)w->requests,
                                  (unsigned long long)w->errors, w->profile.name, w->profile.speed, w->correction);
     rc = rc ? rc : known(b, "reported_running", w->reported_running);
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);
-    rc = rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"version\":",
-                                 (unsigned long long)(tier[0] + tier[1] + tier[2] + tier[3]),
-                                 wp_history_blocks(f->history, w->holder));
+    rc = rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"ranks\":%u,\"version\":",
+                                 (unsigned long long)s.index_blocks, s.history_blocks, w->n_ranks);
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->version));
     return rc ? rc : wp_buf_adds(b, "}");
 }
@@ -190,6 +216,21 @@ int wp_fleet_decision_json(struct wp_fleet *f, uint64_t id, struct wp_buf *b)
     return rc;
 }
 
+static int rank_json(struct wp_fleet *f, const struct wp_worker *w, const struct wp_rank *r, struct wp_buf *b)
+{
+    uint64_t tier[WP_TIER_MAX], doubtful;
+    int rc = wp_buf_adds(b, "{\"worker\":");
+
+    wp_index_holder_stats(f->index, r->holder, tier, &doubtful);
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
+    return rc ? rc
+              : wp_buf_printf(b, ",\"rank\":%u,\"gpu\":%llu,\"cpu\":%llu,\"disk\":%llu,\"remote\":%llu,\"doubtful\":%llu,"
+                                 "\"history\":%zu}", r->number,
+                              (unsigned long long)tier[0], (unsigned long long)tier[1], (unsigned long long)tier[2],
+                              (unsigned long long)tier[3], (unsigned long long)doubtful,
+                              wp_history_blocks(f->history, r->holder));
+}
+
 int wp_fleet_index_json(struct wp_fleet *f, struct wp_buf *b)
 {
     struct wp_index_stats s;
@@ -206,16 +247,12 @@ int wp_fleet_index_json(struct wp_fleet *f, struct wp_buf *b)
     WP_LIST_EACH(&f->workers, at)
     {
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
-        uint64_t tier[WP_TIER_MAX], doubtful;
 
-        wp_index_holder_stats(f->index, w->holder, tier, &doubtful);
-        rc = rc ? rc : wp_buf_adds(b, any ? ",{\"worker\":" : "{\"worker\":");
-        rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
-        rc = rc ? rc : wp_buf_printf(b, ",\"gpu\":%llu,\"cpu\":%llu,\"disk\":%llu,\"remote\":%llu,\"doubtful\":%llu,\"history\":%zu}",
-                                     (unsigned long long)tier[0], (unsigned long long)tier[1], (unsigned long long)tier[2],
-                                     (unsigned long long)tier[3], (unsigned long long)doubtful,
-                                     wp_history_blocks(f->history, w->holder));
-        any = true;
+        for (uint32_t i = 0; rc == 0 && i < w->n_ranks; i++) {
+            rc = any ? wp_buf_adds(b, ",") : 0;
+            rc = rc ? rc : rank_json(f, w, &w->rank[i], b);
+            any = true;
+        }
     }
     pthread_mutex_unlock(&f->lock);
     return rc ? rc : wp_buf_adds(b, "]}");

@@ -121,11 +121,14 @@ size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_M
         struct wp_str name = h->field[i].name;
 
         if (wp_hop_by_hop(h, name) || any_of(name, made_anew, 5) || starts_i(name, "x-warmpath-") ||
-            (own_key && any_of(name, keys, 2)) || (steers(name) && !conf->listen.trust_client_routing))
+            (own_key && any_of(name, keys, 2)) || (steers(name) && !conf->listen.trust_client_routing) ||
+            (w->n_ranks > 1 && wp_str_iis(name, "x-data-parallel-rank")))
             continue;
         out[n++] = h->field[i];
     }
-    want = n + 2 + (w->conf.api_key[0] != 0);
+    want = n + 2 + (w->conf.api_key[0] != 0) + (w->n_ranks > 1);
+    if (w->n_ranks > 1)
+        n = put(out, n, "x-data-parallel-rank", text(r, "%u", r->place->rank->number));
     if (w->conf.api_key[0])
         n = put(out, n, "authorization", text(r, "Bearer %s", w->conf.api_key));
     n = put(out, n, "x-request-id", text(r, "%s-%llx", r->id,
@@ -158,7 +161,8 @@ size_t wp_forward_own(struct wp_request *r, struct wp_field out[], size_t n)
     n = put(out, n, "x-warmpath-attempts", text(r, "%u", r->attempts));
     if (!p->worker)
         return n;
-    n = put(out, n, "x-warmpath-worker", text(r, "%s", p->worker->conf.id));
+    n = put(out, n, "x-warmpath-worker",
+            p->worker->n_ranks > 1 ? text(r, "%s/%u", p->worker->conf.id, p->rank->number) : text(r, "%s", p->worker->conf.id));
     n = put(out, n, "x-warmpath-overlap", overlap_text(r));
     if (isfinite(p->ttft_us))
         n = put(out, n, "x-warmpath-ttft-ms", text(r, "%.1f", p->ttft_us / 1000));

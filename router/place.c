@@ -73,10 +73,11 @@ static uint32_t as_tokens(const struct wp_want *want, const struct wp_hashes *h,
 }
 
 /* What worker w has of the prompt: the index where it speaks, history where no feed does (all of them, until events come). */
-static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_worker *w, struct wp_worker_view *v,
+static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat seat, struct wp_worker_view *v,
                   struct wp_candidate *c, uint32_t *last_space)
 {
-    const struct wp_hashes *h = want->prompt ? hashes_for(want, w) : NULL;
+    uint32_t holder = seat.rank->holder;
+    const struct wp_hashes *h = want->prompt ? hashes_for(want, seat.worker) : NULL;
     const struct wp_overlap_row *row;
     size_t history, with_in_flight, most, indexed;
     uint32_t space, faster = 0;
@@ -90,8 +91,8 @@ static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_work
         wp_index_overlap(f->index, space, h->local, h->n, &f->overlap);
     *last_space = space;
     most = usable(want, h);
-    history = wp_history_overlap(f->history, w->holder, space, h->chain, most, &with_in_flight);
-    row = wp_overlap_of(&f->overlap, w->holder);
+    history = wp_history_overlap(f->history, holder, space, h->chain, most, &with_in_flight);
+    row = wp_overlap_of(&f->overlap, holder);
     indexed = row ? row->blocks : 0;
     if (indexed > most)
         indexed = most;
@@ -112,29 +113,40 @@ static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_work
         v->doubtful = v->hit_tokens;
 }
 
-static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_worker *w, size_t i, uint64_t now_us,
+static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_seat seat, size_t i, uint64_t now_us,
                     uint32_t *last_space)
 {
+    const struct wp_worker *w = seat.worker;
+    const struct wp_load *l = &seat.rank->load;
     struct wp_worker_view *v = &f->view[i];
     struct wp_candidate *c = &f->shown[i];
 
     *v = (struct wp_worker_view){
-        .key = w->key,
-        .in_flight = w->load.in_flight,
-        .decoding = w->load.decoding,
-        .kv_tokens = w->load.kv_tokens,
-        .wait_us = wp_load_wait_us(&w->load, &w->profile, now_us),
+        .key = seat.rank->key,
+        .in_flight = l->in_flight,
+        .decoding = l->decoding,
+        .kv_tokens = l->kv_tokens,
+        .wait_us = wp_load_wait_us(l, &w->profile, now_us),
         .block_size = w->block_size,
         .profile = &w->profile,
         .correction = w->correction,
     };
-    *c = (struct wp_candidate){.in_flight = w->load.in_flight};
+    *c = (struct wp_candidate){.rank = seat.rank->number, .in_flight = l->in_flight};
     snprintf(c->worker, sizeof c->worker, "%s", w->conf.id);
-    match(f, want, w, v, c, last_space);
+    match(f, want, seat, v, c, last_space);
     c->hit_tokens = v->hit_tokens;
     memcpy(c->hit_tier, v->hit_tier, sizeof c->hit_tier);
     c->doubtful = v->doubtful;
-    f->candidate[i] = w;
+    f->candidate[i] = seat;
+}
+
+static size_t look_at_ranks(struct wp_fleet *f, const struct wp_want *want, struct wp_worker *w, size_t n, uint64_t now_us,
+                            uint32_t *last_space)
+{
+    for (uint32_t r = 0; r < w->n_ranks; r++)
+        if (!want->ranked || want->rank == r || want->rank >= w->n_ranks)
+            look_at(f, want, (struct wp_seat){w, &w->rank[r]}, n++, now_us, last_space);
+    return n;
 }
 
 static bool is_too_long(const struct wp_want *want, const struct wp_engine_model *m)
@@ -162,17 +174,17 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
         if (is_too_long(want, m)) {
             too_long++;
         } else if (want->again) { /* takes over the place of the attempt that it repeats: what that one fills up must not keep it out */
-            look_at(f, want, w, n++, now_us, &last_space);
+            n = look_at_ranks(f, want, w, n, now_us, &last_space);
         } else if (!wp_worker_ready(w, now_us, &not_now)) {
             away++;
             *why = not_now;
             in_us = ready_in(w, now_us, f->conf);
             if (in_us < *retry_after_us)
                 *retry_after_us = in_us;
-        } else if (f->conf->limits.per_worker && w->load.in_flight >= f->conf->limits.per_worker) {
+        } else if (f->conf->limits.per_worker && wp_worker_in_flight(w) >= f->conf->limits.per_worker) {
             busy++;
         } else {
-            look_at(f, want, w, n++, now_us, &last_space);
+            n = look_at_ranks(f, want, w, n, now_us, &last_space);
         }
     }
     *no = busy ? WP_PLACE_BUSY : too_long && !away ? WP_PLACE_TOO_LONG : WP_PLACE_NOBODY;
@@ -240,7 +252,8 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, size_t n,
     if (want->model)
         snprintf(r->model, sizeof r->model, "%.*s", (int)want->model->name.n, want->model->name.p);
     snprintf(r->policy, sizeof r->policy, "%s", f->policy_name);
-    snprintf(r->chosen, sizeof r->chosen, "%s", f->candidate[chosen]->conf.id);
+    snprintf(r->chosen, sizeof r->chosen, "%s", f->candidate[chosen].worker->conf.id);
+    r->chosen_rank = f->candidate[chosen].rank->number;
     r->tokens = want->tokens;
     r->max_tokens = want->max_tokens;
     r->exact = want->prompt && want->prompt->kind == WP_PROMPT_TOKENS;
@@ -255,35 +268,37 @@ static uint64_t history_share(const struct wp_fleet *f)
 {
     uint64_t cap = f->conf->index.cap_bytes;
 
-    return cap ? cap / 64 / (f->n_workers ? f->n_workers : 1) : UINT32_MAX;
+    return cap ? cap / 64 / (f->n_ranks ? f->n_ranks : 1) : UINT32_MAX;
 }
 
 /*
  * History keeps as many blocks as the worker's caches hold, within its share; told again when that changes.  Capacities are
  * an engine's word, or a person's: no number of theirs makes us run out of memory.
  */
-static void size_history(struct wp_fleet *f, struct wp_worker *w, uint32_t space, const struct wp_hashes *h, const struct wp_want *want)
+static void size_history(struct wp_fleet *f, struct wp_seat seat, uint32_t space, const struct wp_hashes *h, const struct wp_want *want)
 {
     bool bytes = want->prompt->kind == WP_PROMPT_BYTES;
     double tokens_per_block = bytes ? h->block_size / want->model->bytes_per_token : h->block_size;
-    uint64_t key = (uint64_t)w->holder << 32 | space, was = 0;
-    uint64_t blocks = (uint64_t)fmin((double)w->kv_tokens / tokens_per_block, (double)history_share(f));
+    uint64_t key = (uint64_t)seat.rank->holder << 32 | space, was = 0;
+    uint64_t blocks = (uint64_t)fmin((double)seat.worker->kv_tokens / tokens_per_block, (double)history_share(f));
     struct wp_err err;
 
     if (wp_map_get(&f->sized, key, &was) && blocks <= was + was / 8 && was <= blocks + blocks / 8)
         return; /* the ratio of bytes to tokens drifts; the size follows in steps */
-    if (wp_history_size(f->history, w->holder, space, blocks, &err) == 0)
+    if (wp_history_size(f->history, seat.rank->holder, space, blocks, &err) == 0)
         wp_map_put(&f->sized, key, blocks);
 }
 
 static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, size_t chosen, uint64_t now_us)
 {
-    struct wp_worker *w = f->candidate[chosen];
+    struct wp_seat seat = f->candidate[chosen];
+    struct wp_worker *w = seat.worker;
     const struct wp_worker_view *v = &f->view[chosen];
     double work = wp_prefill_us(&w->profile, v->hit_tokens, want->tokens) * w->correction;
 
     *p = (struct wp_placement){
         .worker = wp_worker_ref(w),
+        .rank = seat.rank,
         .hashes = want->prompt ? hashes_for(want, w) : NULL,
         .tokens = want->tokens,
         .hit_tokens = v->hit_tokens,
@@ -298,14 +313,14 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         w->half_open_busy = true;
         w->half_open_by = p;
     }
-    wp_load_begin(&w->load, &p->item, &w->profile, now_us, work, want->tokens - v->hit_tokens, want->tokens);
+    wp_load_begin(&seat.rank->load, &p->item, &w->profile, now_us, work, want->tokens - v->hit_tokens, want->tokens);
     if (!p->hashes || p->hashes->n == 0)
         return;
     p->space = wp_fleet_space(f, want->model->base, p->hashes->block_size, want->prompt->kind);
     if (p->space == 0xFFFFFFFF)
         return;
-    size_history(f, w, p->space, p->hashes, want);
-    p->in_flight_noted = wp_history_begin(f->history, w->holder, p->space, p->hashes->chain, p->hashes->n) == 0;
+    size_history(f, seat, p->space, p->hashes, want);
+    p->in_flight_noted = wp_history_begin(f->history, seat.rank->holder, p->space, p->hashes->chain, p->hashes->n) == 0;
 }
 
 enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
@@ -345,7 +360,7 @@ static void in_flight_over(struct wp_fleet *f, struct wp_placement *p)
     if (!p->in_flight_noted)
         return;
     p->in_flight_noted = false;
-    wp_history_end(f->history, p->worker->holder, p->space, p->hashes->chain, p->hashes->n);
+    wp_history_end(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n);
 }
 
 void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
@@ -359,9 +374,9 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
         return;
     p->first_seen = true;
     pthread_mutex_lock(&f->lock);
-    wp_load_first(&w->load, &p->item, &w->profile, now);
+    wp_load_first(&p->rank->load, &p->item, &w->profile, now);
     if (p->in_flight_noted && !w->gone)
-        wp_history_note(f->history, w->holder, p->space, p->hashes->chain, p->hashes->n);
+        wp_history_note(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n);
     in_flight_over(f, p);
     learn(w, p, actual);
     r = wp_records_at(&f->records, p->record);
@@ -377,7 +392,7 @@ void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n)
     if (!p->worker)
         return;
     pthread_mutex_lock(&f->lock);
-    wp_load_token(&p->worker->load, &p->item, n);
+    wp_load_token(&p->rank->load, &p->item, n);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -391,7 +406,7 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     if (!w)
         return;
     pthread_mutex_lock(&f->lock);
-    wp_load_end(&w->load, &p->item, &w->profile, now);
+    wp_load_end(&p->rank->load, &p->item, &w->profile, now);
     in_flight_over(f, p);
     if (rest_us && now + rest_us > w->rest_until_us)
         w->rest_until_us = now + rest_us;
@@ -401,8 +416,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     r = wp_records_at(&f->records, p->record);
     if (r)
         snprintf(r->outcome, sizeof r->outcome, "%s", words[o]);
-    if (w->gone && w->load.in_flight == 0)
-        wp_index_drop(f->index, w->holder);
+    if (w->gone && p->rank->load.in_flight == 0)
+        wp_index_drop(f->index, p->rank->holder);
     pthread_mutex_unlock(&f->lock);
     p->worker = NULL;
     wp_worker_unref(w);
@@ -420,7 +435,9 @@ int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_b
     n = wp_fleet_candidates(f, want, now, &no, &why, &retry);
     chosen = n ? wp_fleet_choose(f, want, n, now, wp_rng_next(&f->rng)) : WP_NO_WORKER;
     rc = wp_buf_adds(out, "{\"chosen\":");
-    rc = rc ? rc : chosen < n ? wp_buf_json(out, wp_str_of(f->candidate[chosen]->conf.id)) : wp_buf_adds(out, "null");
+    rc = rc ? rc : chosen < n ? wp_buf_json(out, wp_str_of(f->candidate[chosen].worker->conf.id)) : wp_buf_adds(out, "null");
+    if (rc == 0 && chosen < n)
+        rc = wp_buf_printf(out, ",\"chosen_rank\":%u", f->candidate[chosen].rank->number);
     if (rc == 0 && chosen >= n)
         rc = wp_buf_printf(out, ",\"why\":\"%s\"", why);
     rc = rc ? rc : wp_buf_printf(out, ",\"policy\":\"%s\",\"tokens\":%u,\"kind\":\"%s\",\"candidates\":[", f->policy_name, want->tokens,

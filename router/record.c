@@ -56,7 +56,7 @@ int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
     int rc = wp_buf_adds(b, "{\"worker\":");
 
     rc = rc ? rc : wp_buf_json(b, wp_str_of(c->worker));
-    rc = rc ? rc : wp_buf_printf(b, ",\"rank\":0,\"overlap\":{\"total\":%u", c->hit_tokens);
+    rc = rc ? rc : wp_buf_printf(b, ",\"rank\":%u,\"overlap\":{\"total\":%u", c->rank, c->hit_tokens);
     rc = rc ? rc : tiers(b, c->hit_tier);
     rc = rc ? rc
             : wp_buf_printf(b, ",\"doubtful\":%u,\"history\":%u,\"in_flight\":%u},\"in_flight\":%u,\"terms_us\":{", c->doubtful,
@@ -85,7 +85,7 @@ int wp_record_json(const struct wp_record *r, struct wp_buf *b)
     rc = rc ? rc : wp_buf_printf(b, ",\"policy\":\"%s\",\"draw\":\"%llu\",\"tokens\":%u,\"exact\":%s,\"max_tokens\":%u,\"chosen\":",
                                  r->policy, (unsigned long long)r->draw, r->tokens, r->exact ? "true" : "false", r->max_tokens);
     rc = rc ? rc : wp_buf_json(b, wp_str_of(r->chosen));
-    rc = rc ? rc : wp_buf_printf(b, ",\"workers\":%zu,\"candidates\":[", r->n_workers);
+    rc = rc ? rc : wp_buf_printf(b, ",\"chosen_rank\":%u,\"workers\":%zu,\"candidates\":[", r->chosen_rank, r->n_workers);
     for (size_t i = 0; rc == 0 && i < r->n; i++) {
         if (i)
             rc = wp_buf_adds(b, ",");

@@ -16,6 +16,7 @@ enum { WP_RECORD_ID = 272 }; /* a worker's id whole, be it a host name and a por
 
 struct wp_candidate {
     char worker[WP_RECORD_ID];
+    uint32_t rank;
     struct wp_verdict verdict;
     uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, history_tokens, in_flight_tokens;
 };
@@ -24,7 +25,7 @@ struct wp_record {
     uint64_t id; /* 0: an empty slot */
     uint64_t at_us, wall_us, draw;
     char model[128], policy[24], chosen[WP_RECORD_ID];
-    uint32_t tokens, max_tokens;
+    uint32_t chosen_rank, tokens, max_tokens;
     bool exact;
     size_t n_workers; /* that were candidates */
     size_t n;         /* candidates kept, best first */

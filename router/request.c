@@ -108,7 +108,17 @@ static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_re
         .only = r->race_repeat ? r->place->worker : r->pinned,
         .again = r->race_repeat,
     };
+    uint64_t rank;
 
+    if (r->settings->conf->listen.trust_client_routing &&
+        wp_str_u64(wp_head_get(r->x->head, "x-data-parallel-rank"), &rank) && rank <= UINT32_MAX) {
+        want.ranked = true;
+        want.rank = (uint32_t)rank;
+    }
+    if (r->race_repeat) {
+        want.ranked = true;
+        want.rank = r->place->rank->number;
+    }
     *result = wp_fleet_place(r->gate->router->fleet, &want, p, why, retry_us);
     return *result == WP_PLACED;
 }

@@ -28,6 +28,7 @@ void wp_worker_unref(struct wp_worker *w)
     if (!w || atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_models(w->model, w->n_models);
+    wp_free(w->rank);
     wp_config_worker_fini(&w->conf);
     wp_free(w);
 }
@@ -89,6 +90,32 @@ static int set_id(struct wp_worker *w)
     return w->conf.id ? 0 : WP_ENOMEM;
 }
 
+static int make_ranks(struct wp_worker *w)
+{
+    uint32_t n = w->conf.ranks ? w->conf.ranks : 1;
+
+    w->key = wp_hash_item(wp_str_of(w->conf.id));
+    w->rank = wp_calloc(n, sizeof *w->rank);
+    if (!w->rank)
+        return WP_ENOMEM;
+    w->n_ranks = n;
+    for (uint32_t i = 0; i < n; i++) {
+        w->rank[i].number = i;
+        w->rank[i].key = n > 1 ? wp_hash_next(w->key, i) : w->key;
+        wp_load_init(&w->rank[i].load);
+    }
+    return 0;
+}
+
+uint32_t wp_worker_in_flight(const struct wp_worker *w)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < w->n_ranks; i++)
+        n += w->rank[i].load.in_flight;
+    return n;
+}
+
 int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf, const struct wp_config *all, struct wp_err *err)
 {
     struct wp_worker *w = wp_calloc(1, sizeof *w);
@@ -99,7 +126,6 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
         return wp_fail(err, WP_ENOMEM, "worker: out of memory");
     atomic_init(&w->refs, 1);
     wp_list_init(&w->link);
-    wp_load_init(&w->load);
     w->correction = 1;
     w->reported_running = w->reported_waiting = w->kv_usage = -1;
     rc = wp_config_worker_copy(&w->conf, conf);
@@ -117,11 +143,10 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
         goto free;
     }
     rc = set_profile(w, all, err);
-    if (rc == 0 && (set_id(w) < 0 || fixed_models(w) < 0))
+    if (rc == 0 && (set_id(w) < 0 || fixed_models(w) < 0 || make_ranks(w) < 0))
         rc = wp_fail(err, WP_ENOMEM, "worker: out of memory");
     if (rc < 0)
         goto free;
-    w->key = wp_hash_item(wp_str_of(w->conf.id));
     w->block_size = w->conf.block_size ? w->conf.block_size : 16;
     w->kv_tokens = w->conf.kv_tokens ? w->conf.kv_tokens : w->profile.gpu_tokens + w->profile.cpu_tokens;
     *out = w;

@@ -23,6 +23,13 @@
 
 #include <stdatomic.h>
 
+/* A data-parallel rank of a worker: a cache and a queue of its own behind the worker's one HTTP port. */
+struct wp_rank {
+    uint32_t number, holder;
+    uint64_t key; /* hash of the worker's id and the rank */
+    struct wp_load load;
+};
+
 enum wp_breaker { WP_BREAKER_CLOSED, WP_BREAKER_HALF_OPEN, WP_BREAKER_OPEN };
 extern const char *const wp_breaker_names[];
 
@@ -31,12 +38,13 @@ struct wp_worker {
     struct wp_config_worker conf;
     struct wp_url url; /* into conf.url */
     uint64_t key;      /* hash of the id */
+    struct wp_rank *rank;
+    uint32_t n_ranks; /* at least 1 */
     const struct wp_engine_ops *engine;
     struct wp_series *in_flight_gauge, *backlog_gauge, *up_gauge, *breaker_gauge;
 
     struct wp_fleet *fleet;
     struct wp_list link;
-    uint32_t holder;
     bool joined, up, draining, gone, sleeping;
     unsigned bad_probes, good_probes;
     char trouble[160]; /* why it is not up, for people */
@@ -45,12 +53,11 @@ struct wp_worker {
     bool half_open_busy;
     const void *half_open_by; /* the placement that decides */
     uint64_t open_until_us, open_us, rest_until_us;
-    struct wp_load load;
     struct wp_engine_model *model; /* as the engine or the configuration lists them */
     size_t n_models;
     bool models_fixed; /* by the configuration */
     uint32_t block_size;
-    uint64_t kv_tokens;
+    uint64_t kv_tokens; /* of one rank */
     struct wp_profile profile;
     double correction; /* measured / predicted prefill time */
     double reported_running, reported_waiting, kv_usage; /* negative: unknown */
@@ -70,6 +77,7 @@ bool wp_is_our_trouble(int rc);
 /* All below: with the fleet's lock held. */
 const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct wp_str model);
 void wp_worker_unlist(struct wp_worker *w, struct wp_str model); /* an adapter is off its list, until a probe lists it again */
+uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks */
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
 /* An attempt ended: failed moves the breaker, good closes it, neither (cancelled, 4xx) frees a half-open slot. */

@@ -630,7 +630,7 @@ static void a_number_is_not_given_again_while_its_requests_run(void)
     add_up("w1", (struct answer){0});
     serve_on("w1", "m", 1, 64);
     w1 = wp_fleet_find(fleet, WP_STR("w1"));
-    holder = w1->holder;
+    holder = w1->rank[0].holder;
     req_tokens(&r, "m", 1, 64);
     expect_placed("under way", &r, "w1");
     EXPECT_INT("gone", 0, wp_fleet_remove(fleet, WP_STR("w1")));
@@ -638,7 +638,7 @@ static void a_number_is_not_given_again_while_its_requests_run(void)
     EXPECT_TRUE("its blocks are still in flight", index_number("in_flight_blocks") > 0);
     add_up("w1", (struct answer){0}); /* the same name again */
     w2 = wp_fleet_find(fleet, WP_STR("w1"));
-    EXPECT_TRUE("another worker, another number", w2 != w1 && w2->holder != holder);
+    EXPECT_TRUE("another worker, another number", w2 != w1 && w2->rank[0].holder != holder);
     EXPECT_INT("that has nothing", 0, hit("w1", "m", 1, 64, "total"));
     wp_fleet_first(fleet, &r.p);
     EXPECT_INT("what a gone one prefilled is nobody's", 0, hit("w1", "m", 1, 64, "total"));
@@ -647,7 +647,7 @@ static void a_number_is_not_given_again_while_its_requests_run(void)
     expect_at_rest();
     add_up("w3", (struct answer){0});
     w3 = wp_fleet_find(fleet, WP_STR("w3"));
-    EXPECT_UINT("now the number is free", holder, w3->holder);
+    EXPECT_UINT("now the number is free", holder, w3->rank[0].holder);
     EXPECT_INT("and empty", 0, hit("w3", "m", 1, 64, "total"));
     wp_worker_unref(w1);
     wp_worker_unref(w2);

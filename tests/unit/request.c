@@ -179,7 +179,7 @@ static void expect_at_rest(void)
     for (size_t i = 0; i < rig.n; i++) {
         struct wp_worker *w = worker(i);
 
-        EXPECT_UINT("in flight", 0, w->load.in_flight);
+        EXPECT_UINT("in flight", 0, wp_worker_in_flight(w));
         EXPECT_TRUE("the breaker's slot", !w->half_open_busy);
         wp_worker_unref(w);
     }
