@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adapters/events/decode.h - one payload of KV events, as engines publish it, read where it lies.
+ *
+ *     struct wp_event_batch b;                  wp_event_open() reads all of the payload and says yes or no;
+ *     struct wp_event e;                        after a no nothing of it may be applied.  Then wp_event_next()
+ *     if (wp_event_open(&b, p, n, &err) < 0)    visits event after event.
+ *         ... count b.why, go on ...
+ *     while ((rc = wp_event_next(&b, &scratch, &e)) > 0)
+ *         ... apply e ...
+ *
+ * Both wire forms, decided for each event by its first byte: an array (vLLM to 0.23, SGLang to 0.5.18) or a map (since; TensorRT-LLM,
+ * Mooncake).  Unknown tags are skipped, unknown keys and further elements ignored.  Of equal keys the last counts.
+ * Everything is bounded by the payload: no count in it is believed (adapters/events/msgpack.h), and what a visit allocates, for one
+ * event at a time, is less than 64 bytes for each byte of that event.
+ * Threads: a batch and a scratch belong to one thread at a time.  Texts and slices point into the payload.
+ * Cost: each pass reads the payload once, about 2 ns a token id (tests/bench/decode.c).
+ */
+#ifndef WP_ADAPTERS_EVENTS_DECODE_H
+#define WP_ADAPTERS_EVENTS_DECODE_H
+
+#include "adapters/events/msgpack.h"
+#include "base/err.h"
+#include "base/str.h"
+
+enum wp_event_kind { WP_EVENT_STORED, WP_EVENT_REMOVED, WP_EVENT_CLEARED, WP_EVENT_SKIPPED };
+
+/* Where a medium lies by default.  The first four have the numbers of the index's default tiers. */
+enum wp_event_tier {
+    WP_EVENT_GPU,
+    WP_EVENT_CPU,
+    WP_EVENT_DISK,
+    WP_EVENT_REMOTE,
+    WP_EVENT_UNKNOWN, /* a medium nobody told us about: keep, take it for the slowest tier there is, never for gpu */
+};
+
+/* What an index may do with a store: the first reason against it that applies.  For metrics: wp_event_use_name(). */
+enum wp_event_use {
+    WP_EVENT_INDEX,           /* a chain of n blocks of block_size tokens */
+    WP_EVENT_TIER_ONLY,       /* no tokens: hashes of events before it are in this tier too; block_size may be 0 */
+    WP_EVENT_NON_MAIN_GROUP,  /* not full attention: no prefix (but a window group may restrict one) */
+    WP_EVENT_NON_INTEGER,     /* texts among the token ids */
+    WP_EVENT_BROKEN_BIGRAM,   /* pairs that do not overlap */
+    WP_EVENT_ZERO_BLOCK_SIZE, /* with tokens */
+    WP_EVENT_SPARSE,          /* tokens are not block_size for each hash: places unknown */
+    WP_EVENT_SELF_REFERENCE,  /* a hash twice, or the parent among them */
+};
+
+/* Why a payload was refused.  For metrics and logs: the refusal counts, not its reason. */
+enum wp_event_why {
+    WP_EVENT_FINE,
+    WP_EVENT_TRUNCATED,
+    WP_EVENT_TRAILING_BYTES,
+    WP_EVENT_DEPTH,
+    WP_EVENT_RESERVED_BYTE,
+    WP_EVENT_BAD_BATCH,
+    WP_EVENT_BAD_TYPE,
+    WP_EVENT_BAD_UTF8,
+    WP_EVENT_RANGE,
+    WP_EVENT_MISSING_FIELD,
+};
+
+struct wp_event_batch {
+    double ts; /* as sent: seconds, or Mooncake's milliseconds.  Compare only with others of this publisher */
+    bool has_rank;
+    uint32_t rank; /* of the data-parallel ranks, 0..2^31-1 */
+    size_t n;      /* events, skipped ones too */
+    size_t stored, removed, cleared, skipped, unknown_medium;
+    enum wp_event_why why;
+    size_t next; /* the event that comes next: its number, and where it lies */
+    struct wp_msgpack_in in;
+};
+
+struct wp_event {
+    enum wp_event_kind kind;
+    size_t i;          /* its number in the batch, from 0 */
+    struct wp_str tag; /* as sent */
+
+    /* Stored and removed.  The last 8 bytes of a binary hash; an integer modulo 2^64, so -1 and 2^64-1 are one. */
+    const uint64_t *hash; /* of n blocks, first block first; lies in the scratch, until the next visit */
+    size_t n;
+    bool binary;            /* some hash came as bytes: hashes has them whole */
+    struct wp_str hashes;   /* the array of hashes as sent, MessagePack */
+    struct wp_str medium;   /* absent: not said, which means the GPU */
+    enum wp_event_tier tier;
+    bool has_group;
+    uint32_t group;                    /* of KV cache groups; a removal says no more about its group than this number */
+    struct wp_str locality, ownership; /* absent when not said, as all texts; "" is said */
+
+    /* Stored. */
+    enum wp_event_use use;
+    bool main_group;         /* by its kind; without one, group 0 or none is.  Remember it for removals */
+    struct wp_str spec_kind; /* full_attention, sliding_window, mamba, ... */
+    bool has_parent;         /* false: a prompt begins here.  0 is a hash like any other */
+    uint64_t parent;
+    struct wp_str parent_sent; /* MessagePack; absent without a parent */
+    const uint32_t *token;     /* lies in the scratch */
+    size_t n_tokens;           /* of bigrams: one more than pairs */
+    bool bigram;               /* token ids came as pairs (EAGLE): a block of p pairs spans p + 1 tokens, at stride p */
+    uint32_t block_size;
+    bool has_lora_id, has_window;
+    int64_t lora_id;
+    int64_t window; /* tokens; of a sliding-window group */
+    struct wp_str lora_name, cache_salt, session_id;
+    struct wp_str extra_keys, mm_keys; /* arrays as sent, MessagePack: adapters/events/extra.h reads them */
+};
+
+/* What a visit needs room for; {0} is an empty one.  It grows with the largest event and is used again. */
+struct wp_event_scratch {
+    uint32_t *token;
+    uint64_t *hash;
+    size_t tokens, hashes;
+};
+void wp_event_scratch_fini(struct wp_event_scratch *s);
+
+/*
+ * Judges a payload, whole, and fills b.  Errors: WP_EPROTO with b->why and a sentence in err; b is then a batch
+ * without events.  Allocates nothing.  The payload must stay while b is in use.
+ */
+int wp_event_open(struct wp_event_batch *b, struct wp_str payload, struct wp_err *err);
+
+/*
+ * The next event.  Returns 1, or 0 at the end, or WP_ENOMEM: then the same event comes again the next time, so that a
+ * caller who has to go on without it says wp_event_pass().
+ */
+int wp_event_next(struct wp_event_batch *b, struct wp_event_scratch *s, struct wp_event *e);
+void wp_event_pass(struct wp_event_batch *b); /* past the next event, unseen */
+
+/* The tier that a medium has by default, whatever the case of its letters; an absent one is the GPU. */
+enum wp_event_tier wp_event_tier(struct wp_str medium);
+
+/* Names for metrics and logs, in lower case with underscores: "self_reference". */
+const char *wp_event_use_name(enum wp_event_use use);
+const char *wp_event_why_name(enum wp_event_why why);
+const char *wp_event_tier_name(enum wp_event_tier tier);
+
+#endif

@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "adapters/events/decode.h"
+
+#include "adapters/events/extra.h"
+#include "adapters/events/repeats.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "index/identity.h"
+#include "index/index.h"
+#include "tests/lib/bytes.h"
+#include "tests/lib/event_json.h"
+#include "tests/lib/test.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+/* --- fixtures --------------------------------------------------------------------------------- */
+
+static json_t *load(const char *path)
+{
+    size_t n = 0;
+    char *p = wp_test_data(path, &n);
+    json_t *root = p ? json_loadb(p, n, 0, NULL) : NULL;
+
+    wp_free(p);
+    EXPECT_TRUE(path, root);
+    return root;
+}
+
+/* A batch as JSON, its time as a real number. */
+static void normalise(json_t *batch)
+{
+    json_object_set_new(batch, "ts", json_real(json_number_value(json_object_get(batch, "ts"))));
+}
+
+static void same(const char *label, const json_t *want, const json_t *got)
+{
+    json_t *w = json_deep_copy(want);
+    char *a, *b;
+
+    normalise(w);
+    a = json_dumps(w, JSON_SORT_KEYS);
+    b = got ? json_dumps(got, JSON_SORT_KEYS) : NULL;
+    EXPECT_TEXT(label, a, wp_str_of(b));
+    free(a);
+    free(b);
+    json_decref(w);
+}
+
+static void each_payload_has_its_verdict_and_its_batch(void)
+{
+    json_t *root = load("spec/expected.json");
+    const char *file;
+    json_t *entry;
+    size_t accepted = 0, refused = 0;
+
+    json_object_foreach(json_object_get(root, "payloads"), file, entry)
+    {
+        const char *verdict = json_string_value(json_object_get(entry, "verdict"));
+        char path[256];
+        size_t n = 0;
+        char *p;
+        json_t *got;
+
+        snprintf(path, sizeof path, "spec/%s", file);
+        p = wp_test_data(path, &n);
+        got = wp_event_json((struct wp_str){p, n}, false);
+        if (strcmp(verdict, "accept") == 0) {
+            accepted++;
+            same(file, json_object_get(entry, "batch"), got);
+        } else {
+            refused++;
+            EXPECT_TEXT(file, json_string_value(json_object_get(entry, "reject_code")),
+                        wp_str_of(json_string_value(json_object_get(got, "reject"))));
+        }
+        json_decref(got);
+        wp_free(p);
+    }
+    EXPECT_UINT("accepted", 72, accepted);
+    EXPECT_UINT("refused", 74, refused);
+    json_decref(root);
+}
+
+static void no_fixture_is_left_out(void)
+{
+    json_t *root = load("spec/expected.json");
+    const json_t *payloads = json_object_get(root, "payloads");
+    const char *data = getenv("WP_TEST_DATA");
+    char path[512];
+    struct dirent *d;
+    size_t n = 0;
+    DIR *dir;
+
+    snprintf(path, sizeof path, "%s/spec", data ? data : "tests/data");
+    dir = opendir(path);
+    while (dir && (d = readdir(dir))) {
+        const char *end = strrchr(d->d_name, '.');
+
+        if (!end || strcmp(end, ".msgpack") != 0)
+            continue;
+        n++;
+        EXPECT_TRUE(d->d_name, json_object_get(payloads, d->d_name));
+    }
+    if (dir)
+        closedir(dir);
+    EXPECT_UINT("files", json_object_size(payloads), n);
+    json_decref(root);
+}
+
+/* --- captures --------------------------------------------------------------------------------- */
+
+struct tally {
+    size_t messages, stored, removed, cleared, usable, tokens, blocks, binary, decoded;
+};
+
+static void add_to(struct tally *t, struct wp_str payload)
+{
+    struct wp_event_scratch s = {0};
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_event_batch b;
+    struct wp_event e;
+
+    EXPECT_INT("an engine's payload is accepted", 0, wp_event_open(&b, payload, &err));
+    t->messages++;
+    t->stored += b.stored;
+    t->removed += b.removed;
+    t->cleared += b.cleared;
+    while (wp_event_next(&b, &s, &e) > 0) {
+        t->usable += e.kind == WP_EVENT_STORED && e.use == WP_EVENT_INDEX;
+        t->tokens += e.n_tokens;
+        t->blocks += e.n;
+        t->binary += e.binary;
+    }
+    wp_event_scratch_fini(&s);
+}
+
+/* A line of a capture: its payload is the last frame, in hex or base64. */
+static void add_line(const char *label, const json_t *line, struct tally *t)
+{
+    const json_t *frames = json_object_get(line, "frames");
+    const json_t *last = json_array_get(frames, json_array_size(frames) - 1);
+    const json_t *decoded = json_object_get(line, "decoded");
+    struct wp_str text;
+    char *p;
+    size_t n;
+
+    if (json_object_get(line, "payload"))
+        last = json_object_get(line, "payload");
+    if (!last)
+        return;
+    text = (struct wp_str){json_string_value(last), json_string_length(last)};
+    p = wp_test_hex(text, &n);
+    if (!p)
+        p = wp_test_base64(text, &n);
+    EXPECT_TRUE(label, p);
+    if (!p)
+        return;
+    add_to(t, (struct wp_str){p, n});
+    if (decoded) {
+        json_t *got = wp_event_json((struct wp_str){p, n}, false);
+
+        same(label, decoded, got);
+        t->decoded++;
+        json_decref(got);
+    }
+    wp_free(p);
+}
+
+static void captures_of_running_engines_are_read(void)
+{
+    /* clang-format off */
+    static const struct {
+        const char *name;
+        struct tally t;
+    } capture[] = { /*                   messages stored removed cleared usable tokens blocks binary decoded */
+        {"sglang_0.5.15_0.5.18_array_events",{9, 9, 4, 2, 9, 226, 18, 0, 9}},
+        {"sglang_0.5.23_events",             {25, 18, 8, 1, 18, 630, 73, 0, 25}},
+        {"sglang_0.5.23_live",               {11, 11, 0, 1, 11, 432, 27, 0, 11}},
+        {"vllm_0.23.0_events",               {134, 114, 139, 2, 114, 4624, 428, 0, 0}},
+        {"vllm_0.32.0_bin_hashes_events",    {4, 4, 0, 0, 4, 1408, 11, 4, 0}},
+        {"vllm_0.32.0_dp2_events",           {10, 14, 0, 2, 14, 1344, 42, 0, 0}},
+        {"vllm_0.32.0_events",               {117, 110, 69, 1, 110, 8288, 328, 0, 0}},
+        {"vllm_0.32.0_lora_events",          {7, 6, 0, 2, 6, 576, 18, 0, 0}},
+        {"vllm_0.32.0_restart_events",       {37, 34, 15, 1, 34, 3744, 132, 0, 0}},
+        {"vllm_0.32.0_window_events",        {31, 62, 154, 0, 31, 10240, 364, 0, 0}},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof capture / sizeof capture[0]; i++) {
+        const struct tally *want = &capture[i].t;
+        const char *name = capture[i].name;
+        struct tally t = {0};
+        char path[256];
+        struct wp_str rest, line;
+        size_t n = 0;
+        char *p;
+
+        snprintf(path, sizeof path, "spec/real/%s.jsonl", name);
+        p = wp_test_data(path, &n);
+        rest = (struct wp_str){p, n};
+        while (wp_str_split(&rest, '\n', &line)) {
+            json_t *o = line.n ? json_loadb(line.p, line.n, 0, NULL) : NULL;
+
+            add_line(name, o, &t);
+            json_decref(o);
+        }
+        wp_free(p);
+        EXPECT_UINT(name, want->messages, t.messages);
+        EXPECT_UINT(name, want->stored, t.stored);
+        EXPECT_UINT(name, want->removed, t.removed);
+        EXPECT_UINT(name, want->cleared, t.cleared);
+        EXPECT_UINT(name, want->usable, t.usable);
+        EXPECT_UINT(name, want->tokens, t.tokens);
+        EXPECT_UINT(name, want->blocks, t.blocks);
+        EXPECT_UINT(name, want->binary, t.binary);
+        EXPECT_UINT(name, want->decoded, t.decoded);
+    }
+}
+
+/* --- cases of others -------------------------------------------------------------------------- */
+
+/* Opens tests/data/cases/kv/NAME.hex; *p is the caller's. */
+static void open_case(const char *name, struct wp_event_batch *b, char **p)
+{
+    struct wp_err err = WP_ERR_INIT;
+    char path[256];
+    size_t n = 0;
+    char *text;
+
+    snprintf(path, sizeof path, "cases/kv/%s.hex", name);
+    text = wp_test_data(path, &n);
+    *p = wp_test_hex((struct wp_str){text, n}, &n);
+    EXPECT_TRUE(name, *p);
+    EXPECT_INT(name, 0, wp_event_open(b, (struct wp_str){*p, *p ? n : 0}, &err));
+    wp_free(text);
+}
+
+static void cases_of_others_are_read(void)
+{
+    /* clang-format off */
+    static const struct {
+        const char *name;
+        size_t stored, removed, cleared; /* events */
+        /* the first event */
+        size_t n, tokens;
+        uint32_t block_size;
+        uint64_t first, last; /* hashes */
+        bool parent, binary;
+        int rank;
+    } cases[] = {
+        {"B130",  1, 0, 0, 1, 64, 64, 11, 11, 0, 0, 0},
+        {"B131a", 1, 0, 0, 4, 64, 16, 101, 104, 0, 0, 0},
+        {"B131b", 1, 0, 0, 4, 64, 16, 901, 904, 0, 0, 0},
+        {"B133",  1, 0, 0, 4, 64, 16, 11, 14, 0, 0, 0},
+        {"B138",  1, 0, 0, 4, 64, 16, 11, 14, 0, 0, 0},
+        {"B139a", 1, 0, 0, 4, 64, 16, UINT64_MAX, 6, 0, 0, 0},
+        {"B139b", 1, 0, 0, 4, 64, 16, UINT64_MAX, 8, 0, 0, 0},
+        {"B139c", 1, 0, 0, 4, 64, 16, 0x18191A1B1C1D1E1F, 0x1B1C1D1E1F202122, 0, 1, 0},
+        {"B140a", 1, 0, 0, 4, 64, 16, 11, 14, 0, 0, 0},
+        {"B140b", 0, 2, 0, 1, 0, 0, 12, 12, 0, 0, 0},
+        {"B142",  3, 1, 1, 4, 64, 16, 11, 14, 0, 0, 0},
+        {"B144",  1, 0, 0, 1, 16, 16, 42, 42, 1, 0, 0},
+        {"B146",  0, 1, 0, 2, 0, 0, 777, 778, 0, 0, 0},
+        {"B149",  1, 0, 0, 4, 64, 16, 11, 14, 0, 0, 1},
+        {"B223",  1, 0, 0, 2, 32, 16, 101, 102, 0, 0, 0},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_event_scratch s = {0};
+        struct wp_event_batch b;
+        struct wp_event e = {0};
+        const char *name = cases[i].name;
+        char *p;
+
+        open_case(name, &b, &p);
+        EXPECT_UINT(name, cases[i].stored, b.stored);
+        EXPECT_UINT(name, cases[i].removed, b.removed);
+        EXPECT_UINT(name, cases[i].cleared, b.cleared);
+        EXPECT_INT(name, cases[i].rank, b.has_rank ? (int)b.rank : -1);
+        EXPECT_INT(name, 1, wp_event_next(&b, &s, &e));
+        EXPECT_UINT(name, cases[i].n, e.n);
+        EXPECT_UINT(name, cases[i].tokens, e.n_tokens);
+        EXPECT_UINT(name, cases[i].tokens ? 1000 : 0, e.n_tokens ? e.token[0] - (e.parent ? 16 : 0) : 0);
+        EXPECT_UINT(name, cases[i].block_size, e.block_size);
+        EXPECT_UINT(name, cases[i].first, e.n ? e.hash[0] : 0);
+        EXPECT_UINT(name, cases[i].last, e.n ? e.hash[e.n - 1] : 0);
+        EXPECT_INT(name, cases[i].parent, e.has_parent);
+        EXPECT_INT(name, cases[i].binary, e.binary);
+        EXPECT_INT(name, WP_EVENT_INDEX, e.use);
+        EXPECT_INT(name, WP_EVENT_GPU, e.tier);
+        wp_event_scratch_fini(&s);
+        wp_free(p);
+    }
+}
+
+/* --- what names blocks ------------------------------------------------------------------------ */
+
+/* What wp_extra.h says of the store-th store of a payload, as one line. */
+static void describe(struct wp_str payload, size_t store, struct wp_buf *out)
+{
+    struct wp_event_scratch s = {0};
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_extra_names names;
+    struct wp_extra_walk x;
+    struct wp_extra block;
+    struct wp_event_batch b;
+    struct wp_event e;
+
+    wp_event_open(&b, payload, &err);
+    while (wp_event_next(&b, &s, &e) > 0 && (e.kind != WP_EVENT_STORED || store--))
+        ;
+    wp_extra_names(&e, &names);
+    wp_buf_printf(out, "lora=" WP_STR_FMT " salt=" WP_STR_FMT "%s%s%s", WP_STR_ARG(names.lora),
+                  WP_STR_ARG(names.salt), names.numbered ? " numbered" : "",
+                  names.items ? " items" : "", names.opaque ? " opaque" : "");
+    wp_extra_begin(&x, &e);
+    for (size_t n = 0; wp_extra_next(&x, &block); n++) {
+        EXPECT_TRUE("no more than there are", n < e.n);
+        wp_buf_adds(out, block.opaque ? " | ?" : " |");
+        for (size_t i = 0; i < block.n; i++) {
+            EXPECT_UINT("the item's hash", wp_hash_item(block.item[i].id), block.item[i].hash);
+            wp_buf_printf(out, " " WP_STR_FMT, WP_STR_ARG(block.item[i].id));
+            if (block.item[i].placed)
+                wp_buf_printf(out, "@%lld", (long long)block.item[i].offset);
+        }
+    }
+    wp_event_scratch_fini(&s);
+}
+
+static void what_names_blocks_beside_tokens_is_told(void)
+{
+    /* clang-format off */
+    static const struct { const char *file; size_t store; const char *want; } cases[] = {
+        {"spec/vllm_arr_v09_stored.msgpack", 0, "lora= salt= | |"},
+        {"spec/vllm_arr_lora_id.msgpack", 0, "lora= salt= numbered |"},
+        {"spec/vllm_arr_lora_name.msgpack", 0, "lora=sql-expert-v3 salt= | |"},
+        {"spec/vllm_arr_extra_keys_bare.msgpack", 0, "lora= salt=tenant-7 items | mm-a1b2c3 |"},
+        {"spec/vllm_arr_extra_keys_pairs.msgpack", 0, "lora=sql-expert-v3 salt= items | 9f86d081884c7d65@2 | 9f86d081884c7d65@-2"},
+        {"spec/vllm_map_all_fields.msgpack", 0, "lora= salt=tenant-7 |"},
+        {"spec/vllm_map_extra_keys_mixed.msgpack", 0, "lora=sql-expert-v3 salt=salt-9 items opaque | ? c0ffee00@3 |"},
+        {"spec/vllm_map_typed_extra_keys.msgpack", 0, "lora=sql-expert-v3 salt=salt-9 | |"},
+        {"spec/sglang_arr_salt.msgpack", 0, "lora= salt=tenant-7 | |"},
+        {"spec/sglang_map_lora.msgpack", 0, "lora=sql-expert-v3 salt= | |"},
+        {"spec/trtllm_map_mm.msgpack", 0, "lora= salt= items | | 5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f@0"},
+        {"fuzz/kv_event/case_B142", 0, "lora= salt= | | | |"},
+        {"fuzz/kv_event/case_B142", 1, "lora= salt=salt-1 | |"},
+        {"fuzz/kv_event/case_B142", 2, "lora= salt=s |"},
+        {"fuzz/kv_event/case_B223", 0, "lora= salt= items | | 9f2c7a10aa51@0"},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_buf got = {0};
+        size_t n = 0;
+        char *p = wp_test_data(cases[i].file, &n);
+
+        describe((struct wp_str){p, n}, cases[i].store, &got);
+        EXPECT_TEXT(cases[i].file, cases[i].want, wp_buf_str(&got));
+        wp_buf_fini(&got);
+        wp_free(p);
+    }
+}
+
+/* [0.0, [{type, one or two hashes, parent, tokens, block size, extra_keys}]]; keys: MessagePack in hex. */
+static void with_keys(const char *keys, bool parent, struct wp_buf *got)
+{
+    static const char *const stored = "93cb00000000000000009188a474797065ab426c6f636b53746f726564"
+                                      "ac626c6f636b5f686173686573920102" "a9746f6b656e5f6964739405060708"
+                                      "aa626c6f636b5f73697a6502a96c6f72615f6e616d65a26c31a76c6f72615f6964c0"
+                                      "b1706172656e745f626c6f636b5f68617368";
+    struct wp_buf hex = {0};
+    size_t n;
+    char *p;
+
+    wp_buf_printf(&hex, "%s%saa65787472615f6b657973%sc0", stored, parent ? "09" : "c0", keys);
+    p = wp_test_hex(wp_buf_str(&hex), &n);
+    EXPECT_TRUE("hex", p);
+    if (p)
+        describe((struct wp_str){p, n}, 0, got);
+    wp_free(p);
+    wp_buf_fini(&hex);
+}
+
+static void keys_not_understood_make_a_block_opaque(void)
+{
+    /* clang-format off */
+    static const struct { const char *label, *keys; bool parent; const char *want; } cases[] = { /* adapter "l1" */
+        {"none",                          "c0", 0, "lora=l1 salt= | |"},
+        {"nils",                          "92c0c0", 0, "lora=l1 salt= | |"},
+        {"the adapter in each",           "9291a26c3191a26c31", 0, "lora=l1 salt= | |"},
+        {"adapter and salt",              "9292a26c31a173c0", 0, "lora=l1 salt=s | |"},
+        {"not the first block of all",    "9292a26c31a173c0", 1, "lora=l1 salt= items | s |"},
+        {"an identifier later",           "92c091a16d", 0, "lora=l1 salt= items | | m"},
+        {"item, then salt",               "929292a16d03a173c0", 0, "lora=l1 salt=s items | m@3 |"},
+        {"bare items, then salt",         "9293a16da16ea173c0", 0, "lora=l1 salt=s items | m n |"},
+        {"an item told twice is one",     "929292a16d0392a16d03c0", 0, "lora=l1 salt= items | m@3 |"},
+        {"one item at two places",        "929292a16d0392a16d04c0", 0, "lora=l1 salt= items | m@3 m@4 |"},
+        {"an entry too few",              "91c0", 0, "lora=l1 salt= opaque | ? | ?"},
+        {"an entry too many",             "93c0c0c0", 0, "lora=l1 salt= opaque | ? | ?"},
+        {"no list",                       "92a173c0", 0, "lora=l1 salt= opaque | ? |"},
+        {"a number",                      "929107c0", 0, "lora=l1 salt= opaque | ? |"},
+        {"embeddings",                    "92c091c40101", 0, "lora=l1 salt= opaque | | ?"},
+        {"a pair of texts",               "929192a16da16ec0", 0, "lora=l1 salt= opaque | ? |"},
+        {"a pair with a boolean",         "929192a16dc3c0", 0, "lora=l1 salt= opaque | ? |"},
+        {"a triple",                      "929193a16d0304c0", 0, "lora=l1 salt= opaque | ? |"},
+        {"no identifier",                 "929192a003c0", 0, "lora=l1 salt= opaque | ? |"},
+        {"a place past 63 bits",          "929192a16dcfffffffffffffffffc0", 0, "lora=l1 salt= opaque | ? |"},
+        {"an unknown type",               "929181a474797065a178c0", 0, "lora=l1 salt= opaque | ? |"},
+        {"another adapter",               "929182a474797065a46c6f7261a46e616d65a26c32c0", 0, "lora=l1 salt= opaque | |"},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_buf got = {0};
+
+        with_keys(cases[i].keys, cases[i].parent, &got);
+        EXPECT_TEXT(cases[i].label, cases[i].want, wp_buf_str(&got));
+        wp_buf_fini(&got);
+    }
+}
+
+/* --- bounds ----------------------------------------------------------------------------------- */
+
+static int verdict(const struct wp_buf *b)
+{
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_event_batch batch;
+    char *exact = wp_memdup(b->p, b->n);
+    int rc = wp_event_open(&batch, (struct wp_str){exact, b->n}, &err);
+
+    wp_free(exact);
+    return rc;
+}
+
+static void nesting_ends_at_its_bound(void)
+{
+    for (size_t depth = 1; depth <= 70; depth++) {
+        struct wp_buf b = {0};
+
+        wp_buf_add(&b, "\x92\x00\x91\x92\xa1?", 6); /* [0, [["?", [[[...]]]]]]: three around it */
+        for (size_t i = 3; i < depth; i++)
+            wp_buf_add(&b, i + 1 < depth ? "\x91" : "\x90", 1);
+        if (depth <= 3)
+            wp_buf_add(&b, "\xc0", 1);
+        EXPECT_INT("an array", depth <= WP_MSGPACK_DEPTH ? 0 : WP_EPROTO, verdict(&b));
+        b.n = 6;
+        for (size_t i = 3; i < depth; i++)
+            wp_buf_add(&b, "\x81\xc0", i + 1 < depth ? 2 : 1);
+        wp_buf_add(&b, "\xc0\xc0", depth <= 3 ? 1 : 2);
+        EXPECT_INT("a map", depth <= WP_MSGPACK_DEPTH ? 0 : WP_EPROTO, verdict(&b));
+        wp_buf_fini(&b);
+    }
+}
+
+static void a_refused_payload_allocates_and_yields_nothing(void)
+{
+    json_t *root = load("spec/expected.json");
+    const char *file;
+    json_t *entry;
+
+    json_object_foreach(json_object_get(root, "payloads"), file, entry)
+    {
+        struct wp_event_scratch s = {0};
+        struct wp_err err = WP_ERR_INIT;
+        struct wp_event_batch b;
+        struct wp_event e;
+        char path[256];
+        size_t n = 0;
+        char *p;
+        long live;
+
+        if (strcmp(json_string_value(json_object_get(entry, "verdict")), "accept") == 0)
+            continue;
+        snprintf(path, sizeof path, "spec/%s", file);
+        p = wp_test_data(path, &n);
+        live = wp_mem_live();
+        wp_mem_fail_after(0);
+        EXPECT_INT(file, WP_EPROTO, wp_event_open(&b, (struct wp_str){p, n}, &err));
+        EXPECT_TRUE(file, err.text[0]);
+        EXPECT_INT(file, 0, wp_event_next(&b, &s, &e));
+        wp_event_pass(&b);
+        EXPECT_TRUE("nothing was asked for", !wp_mem_failed());
+        wp_mem_fail_after(-1);
+        EXPECT_INT(file, 0, b.n + b.stored + b.removed + b.cleared + b.skipped);
+        EXPECT_INT(file, live, wp_mem_live());
+        wp_free(p);
+    }
+    json_decref(root);
+}
+
+static void memory_may_end_at_any_event(void)
+{
+    static const char *const files[] = {"spec/sglang_arr_eagle.msgpack", "fuzz/kv_event/case_B142",
+                                        "spec/trtllm_map_mm.msgpack"};
+
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        size_t n = 0;
+        char *p = wp_test_data(files[i], &n);
+        long live = wp_mem_live();
+
+        for (long nth = 0;; nth++) {
+            struct wp_event_scratch s = {0};
+            struct wp_err err = WP_ERR_INIT;
+            struct wp_event_batch b;
+            struct wp_event e;
+            size_t seen = 0, failed = 0;
+            int rc;
+
+            EXPECT_INT(files[i], 0, wp_event_open(&b, (struct wp_str){p, n}, &err));
+            wp_mem_fail_after(nth);
+            while ((rc = wp_event_next(&b, &s, &e)) != 0) {
+                if (rc == WP_ENOMEM && failed++ == 0)
+                    continue; /* the same again */
+                EXPECT_INT(files[i], 1, rc);
+                EXPECT_UINT("its number", seen++, e.i);
+            }
+            EXPECT_UINT("all came", b.n, seen);
+            wp_event_scratch_fini(&s);
+            EXPECT_INT("nothing leaks", live, wp_mem_live());
+            if (!wp_mem_failed())
+                break;
+            EXPECT_UINT("one failed", 1, failed);
+        }
+        wp_mem_fail_after(-1);
+        wp_free(p);
+    }
+}
+
+static void an_event_can_be_passed_unseen(void)
+{
+    struct wp_event_scratch s = {0};
+    struct wp_event_batch b;
+    struct wp_event e;
+    char *p;
+
+    open_case("B142", &b, &p);
+    wp_event_pass(&b);
+    wp_event_pass(&b);
+    EXPECT_INT("the third", 1, wp_event_next(&b, &s, &e));
+    EXPECT_UINT("its number", 2, e.i);
+    EXPECT_TEXT("its salt", "s", e.cache_salt);
+    wp_event_pass(&b);
+    EXPECT_INT("the last", 1, wp_event_next(&b, &s, &e));
+    EXPECT_INT("clears", WP_EVENT_CLEARED, e.kind);
+    wp_event_pass(&b);
+    EXPECT_INT("the end", 0, wp_event_next(&b, &s, &e));
+    wp_event_scratch_fini(&s);
+    wp_free(p);
+}
+
+/* --- small parts ------------------------------------------------------------------------------ */
+
+static void media_have_their_tiers_in_any_case(void)
+{
+    static const struct {
+        const char *medium;
+        enum wp_event_tier tier;
+    } cases[] = {
+        {"GPU", WP_EVENT_GPU},           {"gpu", WP_EVENT_GPU},         {"Device", WP_EVENT_GPU},
+        {"CPU", WP_EVENT_CPU},           {"cpu", WP_EVENT_CPU},         {"CPU_PINNED", WP_EVENT_CPU},
+        {"cpu_tier1", WP_EVENT_CPU},     {"CPU_TIER2", WP_EVENT_DISK},  {"disk", WP_EVENT_DISK},
+        {"NVMe", WP_EVENT_DISK},         {"STORAGE", WP_EVENT_DISK},    {"EXTERNAL", WP_EVENT_REMOTE},
+        {"network", WP_EVENT_REMOTE},    {"Remote", WP_EVENT_REMOTE},   {"SHARED", WP_EVENT_REMOTE},
+        {"", WP_EVENT_UNKNOWN},          {"GPU ", WP_EVENT_UNKNOWN},    {"CPU_TIER3", WP_EVENT_UNKNOWN},
+        {"cxl", WP_EVENT_UNKNOWN},
+    };
+
+    EXPECT_INT("not said", WP_EVENT_GPU, wp_event_tier((struct wp_str){0}));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        EXPECT_INT(cases[i].medium, cases[i].tier, wp_event_tier(wp_str_of(cases[i].medium)));
+    EXPECT_INT("as in the index", WP_TIER_GPU, WP_EVENT_GPU);
+    EXPECT_INT("as in the index", WP_TIER_CPU, WP_EVENT_CPU);
+    EXPECT_INT("as in the index", WP_TIER_DISK, WP_EVENT_DISK);
+    EXPECT_INT("as in the index", WP_TIER_REMOTE, WP_EVENT_REMOTE);
+}
+
+static void unknown_media_are_counted(void)
+{
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_event_batch b;
+    size_t n = 0;
+    char *p = wp_test_data("spec/vllm_medium_unknown.msgpack", &n);
+
+    EXPECT_INT("accepted", 0, wp_event_open(&b, (struct wp_str){p, n}, &err));
+    EXPECT_UINT("unknown media", 1, b.unknown_medium);
+    wp_free(p);
+}
+
+static bool naive(const uint64_t v[], size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (v[i] == v[k])
+                return true;
+    return false;
+}
+
+static void a_repeated_hash_is_found_wherever_it_is(void)
+{
+    enum { MOST = 700 };
+    static const uint64_t mask[] = {UINT64_MAX, 0xFFF, UINT64_C(0xFFF) << 52, 0x0F0F00F00F00F0F0, 0xFF00FF};
+    struct wp_rng r = {.state = 7};
+    uint64_t v[MOST], room[2 * MOST], times[2] = {0};
+
+    for (int round = 0; round < 400; round++) {
+        size_t n = 1 + (size_t)wp_rng_below(&r, MOST);
+        uint64_t m = mask[wp_rng_below(&r, sizeof mask / sizeof mask[0])];
+        bool want;
+
+        for (size_t i = 0; i < n; i++)
+            v[i] = round % 3 ? wp_rng_next(&r) & m : i << (round % 7 * 8);
+        if (round % 2)
+            v[wp_rng_below(&r, n)] = v[wp_rng_below(&r, n)];
+        want = naive(v, n);
+        times[want]++;
+        EXPECT_UINT("room", n > 32 ? 2 * n : 0, wp_repeats_room(n));
+        EXPECT_INT("repeats", want, wp_repeats(v, n, room));
+    }
+    EXPECT_TRUE("both happened", times[0] > 50 && times[1] > 50);
+}
+
+static const struct wp_test tests[] = {
+    {"each payload has its verdict and its batch", each_payload_has_its_verdict_and_its_batch},
+    {"no fixture is left out", no_fixture_is_left_out},
+    {"captures of running engines are read", captures_of_running_engines_are_read},
+    {"cases of others are read", cases_of_others_are_read},
+    {"what names blocks beside tokens is told", what_names_blocks_beside_tokens_is_told},
+    {"keys not understood make a block opaque", keys_not_understood_make_a_block_opaque},
+    {"nesting ends at its bound", nesting_ends_at_its_bound},
+    {"a refused payload allocates and yields nothing", a_refused_payload_allocates_and_yields_nothing},
+    {"memory may end at any event", memory_may_end_at_any_event},
+    {"an event can be passed unseen", an_event_can_be_passed_unseen},
+    {"media have their tiers in any case", media_have_their_tiers_in_any_case},
+    {"unknown media are counted", unknown_media_are_counted},
+    {"a repeated hash is found wherever it is", a_repeated_hash_is_found_wherever_it_is},
+    {NULL, NULL},
+};
+const struct wp_suite suite_decode = {"decode", tests};
