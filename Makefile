@@ -50,7 +50,7 @@ JOBS    = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit e2e asan tsan race fuzz replay \
+.PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit e2e diff asan tsan race fuzz replay \
         bench lint cppcheck format install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -99,6 +99,13 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/lib/replay_main.o $(OBJ)
 replay: $(FUZZ:%=$(BUILD)/fuzz/%) ## every fuzz target over its corpus
 	@$(STEPS) $(foreach f,$(FUZZ),'$f=$(FIXED) $(BUILD)/fuzz/$f tests/data/fuzz/$f')
 
+# Against models of another make: tests/diff/NAME.py runs tests/diff/dump_event.
+$(BUILD)/tests/diff/dump_event: $(BUILD)/tests/diff/dump_event.o $(BUILD)/tests/lib/event_json.o $(OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+diff: $(BUILD)/tests/diff/dump_event ## the decoder of KV events against its model: N=200000 mutations, SEED=2
+	$(FIXED) $(PYTHON) tests/diff/decode.py $< $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
+
 unit: $(BUILD)/unit ## the unit tests
 	$(FIXED) $(BUILD)/unit $(SUITE)
 
@@ -133,9 +140,9 @@ format: ## clang-format over our C files
 	clang-format -i $(wildcard $(foreach f,$(FLOORS),$f/*.[ch] $f/*/*.[ch]) tests/*/*.[ch])
 
 # Everything that compiles, without running it.
-tests-built: $(BUILD)/warmpath $(BUILD)/unit $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
+tests-built: $(BUILD)/warmpath $(BUILD)/unit $(BUILD)/tests/diff/dump_event $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
 
-RUN = 'unit=$(SUB) unit' 'replay=$(SUB) replay' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
+RUN = 'unit=$(SUB) unit' 'replay=$(SUB) replay' 'diff=$(SUB) diff' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
 test: ## unit tests, replayed corpora and the core end-to-end tests
 	@$(STEPS) 'build:first=$(SUB) tests-built' $(RUN)
 
@@ -220,4 +227,4 @@ check-install: # into a folder of the build, and away again
 clean: ## away with build/
 	rm -rf build
 
--include $(OBJ:.o=.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/race/*.c))
+-include $(OBJ:.o=.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/race/*.c tests/diff/*.c))

@@ -43,11 +43,8 @@ const char *wp_event_why_name(enum wp_event_why why)
 const char *wp_event_tier_name(enum wp_event_tier tier)
 {
     static const char *const name[] = {
-        [WP_EVENT_GPU] = "gpu",
-        [WP_EVENT_CPU] = "cpu",
-        [WP_EVENT_DISK] = "disk",
-        [WP_EVENT_REMOTE] = "remote",
-        [WP_EVENT_UNKNOWN] = "unknown",
+        [WP_EVENT_GPU] = "gpu",       [WP_EVENT_CPU] = "cpu",         [WP_EVENT_DISK] = "disk",
+        [WP_EVENT_REMOTE] = "remote", [WP_EVENT_UNKNOWN] = "unknown",
     };
 
     return name[tier];
@@ -59,10 +56,10 @@ enum wp_event_tier wp_event_tier(struct wp_str medium)
         const char *name;
         enum wp_event_tier tier;
     } known[] = {
-        {"gpu", WP_EVENT_GPU},          {"device", WP_EVENT_GPU},     {"cpu", WP_EVENT_CPU},
-        {"cpu_pinned", WP_EVENT_CPU},   {"cpu_tier1", WP_EVENT_CPU},  {"cpu_tier2", WP_EVENT_DISK},
-        {"disk", WP_EVENT_DISK},        {"nvme", WP_EVENT_DISK},      {"storage", WP_EVENT_DISK},
-        {"external", WP_EVENT_REMOTE},  {"network", WP_EVENT_REMOTE}, {"remote", WP_EVENT_REMOTE},
+        {"gpu", WP_EVENT_GPU},         {"device", WP_EVENT_GPU},     {"cpu", WP_EVENT_CPU},
+        {"cpu_pinned", WP_EVENT_CPU},  {"cpu_tier1", WP_EVENT_CPU},  {"cpu_tier2", WP_EVENT_DISK},
+        {"disk", WP_EVENT_DISK},       {"nvme", WP_EVENT_DISK},      {"storage", WP_EVENT_DISK},
+        {"external", WP_EVENT_REMOTE}, {"network", WP_EVENT_REMOTE}, {"remote", WP_EVENT_REMOTE},
         {"shared", WP_EVENT_REMOTE},
     };
 
@@ -157,7 +154,8 @@ static int judge_array(struct wp_event_reader *r, uint64_t n, struct wp_event_ba
     return rc;
 }
 
-/* The form of one build that was never released: its events are sliced first, for their place is known only then. */
+/* The form of one build that was never released: its events are sliced first, for their place is
+ * known only then. */
 static int judge_map(struct wp_event_reader *r, uint64_t n, struct wp_event_batch *b)
 {
     struct wp_str ts = {0}, events = {0}, rank = {0};
@@ -212,7 +210,8 @@ static int judge(struct wp_event_reader *r, struct wp_event_batch *b)
     return rc;
 }
 
-/* What is no MessagePack at all is called that, whatever else we stumbled over before we came to that place. */
+/* What is no MessagePack at all is called that, whatever else we stumbled over before we came to
+ * that place. */
 static void blame(struct wp_event_reader *r, struct wp_str payload)
 {
     int rc;

@@ -6,7 +6,8 @@
 
 #include <xxhash.h>
 
-/* A slice of its own has no containers around it that would count: it is within the bound with those it had. */
+/* A slice of its own has no containers around it that would count: it is within the bound with
+ * those it had. */
 static void skip(struct wp_msgpack_in *in)
 {
     (void)wp_msgpack_skip(in, 0);
@@ -19,7 +20,8 @@ static bool present(struct wp_str s)
 
 /* --- one block -------------------------------------------------------------------------------- */
 
-static void add_item(struct wp_extra *b, const struct wp_msgpack *id, const struct wp_msgpack *offset)
+static void add_item(struct wp_extra *b, const struct wp_msgpack *id,
+                     const struct wp_msgpack *offset)
 {
     struct wp_extra_item item = {.id = id->bytes};
 
@@ -190,7 +192,8 @@ bool wp_extra_next(struct wp_extra_walk *x, struct wp_extra *block)
     return true;
 }
 
-/* The first one told counts.  When another is told too, whichever is right, some block is not that. */
+/* The first one told counts.  When another is told too, whichever is right, some block is not that.
+ */
 static bool agree(struct wp_str *name, struct wp_str told)
 {
     if (!present(told))

@@ -4,7 +4,8 @@
 #include <assert.h>
 #include <endian.h>
 
-/* Bytes of a value that begins with this byte; 0: wp_msgpack_read() has to look (lengths, containers, c1). */
+/* Bytes of a value that begins with this byte; 0: wp_msgpack_read() has to look (lengths,
+ * containers, c1). */
 #define FOUR(x)    x, x, x, x
 #define SIXTEEN(x) FOUR(x), FOUR(x), FOUR(x), FOUR(x)
 /* clang-format off */
@@ -71,7 +72,8 @@ static int real(struct wp_msgpack_in *in, size_t bytes, struct wp_msgpack *v)
     return 0;
 }
 
-static int text(struct wp_msgpack_in *in, enum wp_msgpack_kind kind, uint64_t n, struct wp_msgpack *v)
+static int text(struct wp_msgpack_in *in, enum wp_msgpack_kind kind, uint64_t n,
+                struct wp_msgpack *v)
 {
     v->kind = kind;
     if (n > left(in))
@@ -105,9 +107,7 @@ static int read_marked(struct wp_msgpack_in *in, uint8_t b, struct wp_msgpack *v
     case 0xC0:
     case 0xC2:
     case 0xC3:
-        v->kind = b == 0xC0   ? WP_MSGPACK_NIL
-                  : b == 0xC2 ? WP_MSGPACK_FALSE
-                              : WP_MSGPACK_TRUE;
+        v->kind = b == 0xC0 ? WP_MSGPACK_NIL : b == 0xC2 ? WP_MSGPACK_FALSE : WP_MSGPACK_TRUE;
         return 0;
     case 0xC4:
     case 0xC5:
@@ -181,8 +181,8 @@ int wp_msgpack_read(struct wp_msgpack_in *in, struct wp_msgpack *v)
 }
 
 /*
- * The containers that are open within the value are a stack of how many values each still lacks.  No count exceeds
- * the bytes that were left when it was read, so twice a map's pairs cannot wrap.
+ * The containers that are open within the value are a stack of how many values each still lacks. No
+ * count exceeds the bytes that were left when it was read, so twice a map's pairs cannot wrap.
  */
 int wp_msgpack_skip(struct wp_msgpack_in *in, unsigned open)
 {
@@ -231,7 +231,8 @@ int wp_msgpack_slice(struct wp_msgpack_in *in, unsigned open, struct wp_str *val
     return rc;
 }
 
-/* The slow way, for forms that no writer of token ids chooses and for the last bytes of the input. */
+/* The slow way, for forms that no writer of token ids chooses and for the last bytes of the input.
+ */
 static bool any_token(struct wp_msgpack_in *in, uint32_t *token)
 {
     struct wp_msgpack_in at = *in;
@@ -245,8 +246,9 @@ static bool any_token(struct wp_msgpack_in *in, uint32_t *token)
 }
 
 /*
- * A token id is a byte, or one of cc, cd, ce and 1, 2, 4 bytes.  Ids of all widths come mixed, and a branch on the
- * width would be guessed wrong at every other one: so eight bytes are fetched, shifted and masked by a table.
+ * A token id is a byte, or one of cc, cd, ce and 1, 2, 4 bytes.  Ids of all widths come mixed, and
+ * a branch on the width would be guessed wrong at every other one: so eight bytes are fetched,
+ * shifted and masked by a table.
  */
 size_t wp_msgpack_tokens(struct wp_msgpack_in *in, size_t n, uint32_t *out)
 {

@@ -18,8 +18,8 @@ static bool few_repeat(const uint64_t v[], size_t n)
 }
 
 /*
- * Deals v out by the byte at shift, into here, and looks at each heap; "there" is room for the next deal, as long as here.
- * The depth of the recursion is at most the bytes of a number.
+ * Deals v out by the byte at shift, into here, and looks at each heap; "there" is room for the next
+ * deal, as long as here. The depth of the recursion is at most the bytes of a number.
  */
 static bool repeats(const uint64_t v[], size_t n, unsigned shift, uint64_t here[], uint64_t there[])
 {

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * adapters/events/repeats.h - whether a list of numbers has one twice.
- * Linear whatever the numbers are: they come from a publisher who may have chosen them against us, so there is no hash
- * table and no comparison of all with all beyond a few.
+ *
+ * Linear whatever the numbers are: they come from a publisher who may have chosen them against us,
+ * so there is no hash table and no comparison of all with all beyond a few.
+ *
+ * Source: radix sort from one digit to the next, ended early.  The lowest byte is the first digit:
+ * it differs most.
  */
 #ifndef WP_ADAPTERS_EVENTS_REPEATS_H
 #define WP_ADAPTERS_EVENTS_REPEATS_H
@@ -14,7 +18,6 @@
 /* How many numbers of room wp_repeats() needs for a list of n. */
 size_t wp_repeats_room(size_t n);
 
-/* Source: radix sort, most significant digit first, ended early (the lowest byte counts as that digit: it differs most). */
 bool wp_repeats(const uint64_t v[], size_t n, uint64_t room[]);
 
 #endif

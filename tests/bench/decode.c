@@ -2,8 +2,8 @@
 /*
  * tests/bench/decode.c - what it costs to judge and to visit a batch of KV events.
  *     make build/bench/decode && build/bench/decode
- * A batch of one store of 600 blocks of 16 tokens, ids as wide as a vocabulary of 150,000 has them; then the same blocks as 600
- * stores of one block, and as one removal.  Best of five rounds.
+ * A batch of one store of 600 blocks of 16 tokens, ids as wide as a vocabulary of 150,000 has them;
+ * then the same blocks as 600 stores of one block, and as one removal.  Best of five rounds.
  */
 #include "adapters/events/decode.h"
 #include "base/mem.h"

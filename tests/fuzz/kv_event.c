@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What wp_event_open() accepts, wp_event_next() visits, all of it and the same each time; all slices lie within the
- * payload; a store for the index is what it says.  tests/diff/decode.py compares with a reader of another make.
+ * What wp_event_open() accepts, wp_event_next() visits, all of it and the same each time; all
+ * slices lie within the payload; a store for the index is what it says.  tests/diff/decode.py
+ * compares with a reader of another make.
  */
 #include "adapters/events/extra.h"
 
@@ -15,8 +16,8 @@
 
 static void within(struct wp_str all, struct wp_str part)
 {
-    MUST(!part.p || (part.p >= all.p && part.n <= all.n &&
-                     (size_t)(part.p - all.p) <= all.n - part.n));
+    MUST(!part.p ||
+         (part.p >= all.p && part.n <= all.n && (size_t)(part.p - all.p) <= all.n - part.n));
 }
 
 static void whole_value(struct wp_str all, struct wp_str slice)

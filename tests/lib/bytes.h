@@ -8,8 +8,9 @@
 #include "base/str.h"
 
 /*
- * The bytes of a text of hex digits (lines that begin with # and white space left out), or of base64.  The caller's (wp_free); never NULL
- * but for want of memory or for a text that is neither whole nor of that alphabet.  Memory is exact, so that a sanitizer sees one byte too far.
+ * The bytes of a text of hex digits, lower case, or of base64; white space and lines that begin
+ * with # are left out.  NULL when there are other letters, or a part of a byte.  The caller's
+ * (wp_free), and exactly as long, so that a sanitizer sees one byte too far.
  */
 char *wp_test_hex(struct wp_str text, size_t *n);
 char *wp_test_base64(struct wp_str text, size_t *n);

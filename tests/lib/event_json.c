@@ -33,7 +33,8 @@ static json_t *decimal(uint64_t v)
     return json_sprintf("%" PRIu64, v);
 }
 
-/* A value in an opaque list; the fixtures have no floats, extensions or keys other than texts there. */
+/* A value in an opaque list; the fixtures have no floats, extensions or keys other than texts
+ * there. */
 static json_t *any_value(struct wp_msgpack_in *in)
 {
     struct wp_msgpack v, key;

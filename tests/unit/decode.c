@@ -282,7 +282,8 @@ static void cases_of_others_are_read(void)
         EXPECT_INT(name, 1, wp_event_next(&b, &s, &e));
         EXPECT_UINT(name, cases[i].n, e.n);
         EXPECT_UINT(name, cases[i].tokens, e.n_tokens);
-        EXPECT_UINT(name, cases[i].tokens ? 1000 : 0, e.n_tokens ? e.token[0] - (e.parent ? 16 : 0) : 0);
+        EXPECT_UINT(name, cases[i].tokens ? 1000 : 0,
+                    e.n_tokens ? e.token[0] - (e.parent ? 16 : 0) : 0);
         EXPECT_UINT(name, cases[i].block_size, e.block_size);
         EXPECT_UINT(name, cases[i].first, e.n ? e.hash[0] : 0);
         EXPECT_UINT(name, cases[i].last, e.n ? e.hash[e.n - 1] : 0);
@@ -363,13 +364,16 @@ static void what_names_blocks_beside_tokens_is_told(void)
     }
 }
 
-/* [0.0, [{type, one or two hashes, parent, tokens, block size, extra_keys}]]; keys: MessagePack in hex. */
+/* [0.0, [{type, one or two hashes, parent, tokens, block size, extra_keys}]]; keys: MessagePack in
+ * hex. */
 static void with_keys(const char *keys, bool parent, struct wp_buf *got)
 {
-    static const char *const stored = "93cb00000000000000009188a474797065ab426c6f636b53746f726564"
-                                      "ac626c6f636b5f686173686573920102" "a9746f6b656e5f6964739405060708"
-                                      "aa626c6f636b5f73697a6502a96c6f72615f6e616d65a26c31a76c6f72615f6964c0"
-                                      "b1706172656e745f626c6f636b5f68617368";
+    static const char *const stored =
+        "93cb00000000000000009188a474797065ab426c6f636b53746f726564"
+        "ac626c6f636b5f686173686573920102"
+        "a9746f6b656e5f6964739405060708"
+        "aa626c6f636b5f73697a6502a96c6f72615f6e616d65a26c31a76c6f72615f6964c0"
+        "b1706172656e745f626c6f636b5f68617368";
     struct wp_buf hex = {0};
     size_t n;
     char *p;
@@ -550,6 +554,95 @@ static void an_event_can_be_passed_unseen(void)
     wp_free(p);
 }
 
+/* [0, [{a store of one block, name: value}]]; the value in hex. */
+static int with_field(const char *name, const char *value, struct wp_event *e)
+{
+    static const char *const store =
+        "92009185a474797065ab426c6f636b53746f726564ac626c6f636b5f68617368"
+        "65739101a9746f6b656e5f696473920506aa626c6f636b5f73697a6502d9";
+    struct wp_event_scratch s = {0};
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_event_batch b;
+    struct wp_buf hex = {0};
+    size_t n;
+    char *p;
+    int rc;
+
+    wp_buf_printf(&hex, "%s%02zx", store, strlen(name));
+    for (const char *c = name; *c; c++)
+        wp_buf_printf(&hex, "%02x", (unsigned)*c);
+    wp_buf_adds(&hex, value);
+    p = wp_test_hex(wp_buf_str(&hex), &n);
+    EXPECT_TRUE(name, p);
+    rc = wp_event_open(&b, (struct wp_str){p, p ? n : 0}, &err);
+    if (rc == 0)
+        EXPECT_INT(name, 1, wp_event_next(&b, &s, e));
+    wp_event_scratch_fini(&s);
+    wp_buf_fini(&hex);
+    wp_free(p); /* so the event's texts are gone */
+    return rc;
+}
+
+static void numbers_on_the_edge_are_in_or_out(void)
+{
+    /* clang-format off */
+    static const struct {
+        const char *name, *value;
+        int rc;
+        bool has;
+        int64_t want;
+    } cases[] = {
+        {"lora_id", "c0", 0, false, 0},
+        {"lora_id", "00", 0, true, 0},
+        {"lora_id", "cf7fffffffffffffff", 0, true, INT64_MAX},
+        {"lora_id", "cf8000000000000000", WP_EPROTO, false, 0},
+        {"lora_id", "d38000000000000000", 0, true, INT64_MIN},
+        {"lora_id", "c3", WP_EPROTO, false, 0},
+        {"lora_id", "cb3ff0000000000000", WP_EPROTO, false, 0},
+        {"kv_cache_spec_sliding_window", "cf7fffffffffffffff", 0, true, INT64_MAX},
+        {"kv_cache_spec_sliding_window", "cf8000000000000000", WP_EPROTO, false, 0},
+        {"kv_cache_spec_sliding_window", "ff", 0, true, -1},
+        {"group_idx", "c0", 0, false, 0},
+        {"group_idx", "ce7fffffff", 0, true, INT32_MAX},
+        {"group_idx", "ce80000000", WP_EPROTO, false, 0},
+        {"group_idx", "ff", WP_EPROTO, false, 0},
+        {"block_size", "ce7fffffff", 0, true, INT32_MAX},
+        {"block_size", "ce80000000", WP_EPROTO, false, 0},
+        {"block_size", "c0", 0, true, 0}, /* the last of two counts */
+        {"parent_block_hash", "c0", 0, false, 0},
+        {"parent_block_hash", "00", 0, true, 0},
+        {"parent_block_hash", "ff", 0, true, -1},
+        {"parent_block_hash", "c40180", 0, true, 0x80},
+        {"parent_block_hash", "c409010000000000000002", 0, true, 2},
+        {"parent_block_hash", "c400", WP_EPROTO, false, 0},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *name = cases[i].name;
+        struct wp_event e = {0};
+        int rc = with_field(name, cases[i].value, &e);
+        const struct {
+            const char *name;
+            bool has;
+            int64_t got;
+        } field[] = {
+            {"lora_id", e.has_lora_id, e.lora_id},
+            {"kv_cache_spec_sliding_window", e.has_window, e.window},
+            {"group_idx", e.has_group, e.group},
+            {"parent_block_hash", e.has_parent, (int64_t)e.parent},
+            {"block_size", true, e.block_size},
+        };
+
+        EXPECT_INT(name, cases[i].rc, rc);
+        for (size_t k = 0; rc == 0 && k < sizeof field / sizeof field[0]; k++)
+            if (strcmp(field[k].name, name) == 0) {
+                EXPECT_INT(name, cases[i].has, field[k].has);
+                EXPECT_INT(name, cases[i].want, field[k].got);
+            }
+    }
+}
+
 /* --- small parts ------------------------------------------------------------------------------ */
 
 static void media_have_their_tiers_in_any_case(void)
@@ -558,12 +651,12 @@ static void media_have_their_tiers_in_any_case(void)
         const char *medium;
         enum wp_event_tier tier;
     } cases[] = {
-        {"GPU", WP_EVENT_GPU},           {"gpu", WP_EVENT_GPU},         {"Device", WP_EVENT_GPU},
-        {"CPU", WP_EVENT_CPU},           {"cpu", WP_EVENT_CPU},         {"CPU_PINNED", WP_EVENT_CPU},
-        {"cpu_tier1", WP_EVENT_CPU},     {"CPU_TIER2", WP_EVENT_DISK},  {"disk", WP_EVENT_DISK},
-        {"NVMe", WP_EVENT_DISK},         {"STORAGE", WP_EVENT_DISK},    {"EXTERNAL", WP_EVENT_REMOTE},
-        {"network", WP_EVENT_REMOTE},    {"Remote", WP_EVENT_REMOTE},   {"SHARED", WP_EVENT_REMOTE},
-        {"", WP_EVENT_UNKNOWN},          {"GPU ", WP_EVENT_UNKNOWN},    {"CPU_TIER3", WP_EVENT_UNKNOWN},
+        {"GPU", WP_EVENT_GPU},        {"gpu", WP_EVENT_GPU},        {"Device", WP_EVENT_GPU},
+        {"CPU", WP_EVENT_CPU},        {"cpu", WP_EVENT_CPU},        {"CPU_PINNED", WP_EVENT_CPU},
+        {"cpu_tier1", WP_EVENT_CPU},  {"CPU_TIER2", WP_EVENT_DISK}, {"disk", WP_EVENT_DISK},
+        {"NVMe", WP_EVENT_DISK},      {"STORAGE", WP_EVENT_DISK},   {"EXTERNAL", WP_EVENT_REMOTE},
+        {"network", WP_EVENT_REMOTE}, {"Remote", WP_EVENT_REMOTE},  {"SHARED", WP_EVENT_REMOTE},
+        {"", WP_EVENT_UNKNOWN},       {"GPU ", WP_EVENT_UNKNOWN},   {"CPU_TIER3", WP_EVENT_UNKNOWN},
         {"cxl", WP_EVENT_UNKNOWN},
     };
 
@@ -600,7 +693,8 @@ static bool naive(const uint64_t v[], size_t n)
 static void a_repeated_hash_is_found_wherever_it_is(void)
 {
     enum { MOST = 700 };
-    static const uint64_t mask[] = {UINT64_MAX, 0xFFF, UINT64_C(0xFFF) << 52, 0x0F0F00F00F00F0F0, 0xFF00FF};
+    static const uint64_t mask[] = {UINT64_MAX, 0xFFF, UINT64_C(0xFFF) << 52, 0x0F0F00F00F00F0F0,
+                                    0xFF00FF};
     struct wp_rng r = {.state = 7};
     uint64_t v[MOST], room[2 * MOST], times[2] = {0};
 
@@ -610,7 +704,7 @@ static void a_repeated_hash_is_found_wherever_it_is(void)
         bool want;
 
         for (size_t i = 0; i < n; i++)
-            v[i] = round % 3 ? wp_rng_next(&r) & m : i << (round % 7 * 8);
+            v[i] = round % 3 ? wp_rng_next(&r) & m : i << (round % 8 * 8);
         if (round % 2)
             v[wp_rng_below(&r, n)] = v[wp_rng_below(&r, n)];
         want = naive(v, n);
@@ -629,9 +723,11 @@ static const struct wp_test tests[] = {
     {"what names blocks beside tokens is told", what_names_blocks_beside_tokens_is_told},
     {"keys not understood make a block opaque", keys_not_understood_make_a_block_opaque},
     {"nesting ends at its bound", nesting_ends_at_its_bound},
-    {"a refused payload allocates and yields nothing", a_refused_payload_allocates_and_yields_nothing},
+    {"a refused payload allocates and yields nothing",
+     a_refused_payload_allocates_and_yields_nothing},
     {"memory may end at any event", memory_may_end_at_any_event},
     {"an event can be passed unseen", an_event_can_be_passed_unseen},
+    {"numbers on the edge are in or out", numbers_on_the_edge_are_in_or_out},
     {"media have their tiers in any case", media_have_their_tiers_in_any_case},
     {"unknown media are counted", unknown_media_are_counted},
     {"a repeated hash is found wherever it is", a_repeated_hash_is_found_wherever_it_is},

@@ -107,12 +107,18 @@ static void what_cannot_be_true_is_refused_at_its_head(void)
         const char *hex;
         int rc;
     } cases[] = {
-        {"c1", WP_EPROTO},         {"", WP_EEOF},
-        {"dbffffffff61", WP_EEOF}, {"c6ffffffff61", WP_EEOF},
-        {"c9ffffffff05", WP_EEOF}, {"ddffffffff00", WP_EEOF},
-        {"dd000000020", WP_EEOF},  {"dfffffffff0000", WP_EEOF},
-        {"df0000000100", WP_EEOF}, {"820000c0", WP_EEOF},
-        {"9100", 0},               {"810000", 0},
+        {"c1", WP_EPROTO},
+        {"", WP_EEOF},
+        {"dbffffffff61", WP_EEOF},
+        {"c6ffffffff61", WP_EEOF},
+        {"c9ffffffff05", WP_EEOF},
+        {"ddffffffff00", WP_EEOF},
+        {"dd000000020", WP_EEOF},
+        {"dfffffffff0000", WP_EEOF},
+        {"df0000000100", WP_EEOF},
+        {"820000c0", WP_EEOF},
+        {"9100", 0},
+        {"810000", 0},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -179,7 +185,8 @@ static void token_ids_are_read_in_every_form(void)
         const char *hex;
         size_t n;
         uint32_t last;
-    } cases[] = { /* up to 12 are asked for */
+    } cases[] = {
+        /* up to 12 are asked for */
         {"00", 1, 0},
         {"007fcc80cdfffeceffffffff01", 6, 1},
         {"cf00000000ffffffff", 1, UINT32_MAX},
