@@ -43,6 +43,7 @@ core() {
     lib yaml-0.1 libyaml-dev
     lib libxxhash libxxhash-dev
     lib zlib zlib1g-dev
+    lib libzmq libzmq3-dev
     lib cunit libcunit1-dev
 }
 
