@@ -106,7 +106,9 @@ static void store(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_k
 
         if (!name)
             break; /* and what follows has no place either */
-        *(wp_tree_give(ix, name, ev->tier) ? &res->applied : &res->refused) += 1;
+        *(wp_tree_give(ix, name, ev->tier, ev->vague && ev->vague[i]) ? &res->applied
+                                                                      : &res->refused) += 1;
+        wp_window_meet(ix, ev->holder, ev->space, ev->group, ev->engine[i]);
         cur.loc = wp_name_at(ix, name)->loc;
         cur.node = wp_loc_at(ix, cur.loc)->node;
         res->floating += floats(ix, cur.node);
@@ -124,10 +126,11 @@ static void store_tier(struct wp_index *ix, const struct wp_kv_event *ev, struct
 
         if (!name || is_awaited(ix, name))
             res->unknown++;
-        else if (wp_tree_give(ix, name, ev->tier))
+        else if (wp_tree_give(ix, name, ev->tier, false))
             res->applied++;
         else
             res->refused++;
+        wp_window_meet(ix, ev->holder, ev->space, ev->group, ev->engine[i]);
     }
 }
 
@@ -151,13 +154,21 @@ static bool remove_one(struct wp_index *ix, const struct wp_kv_event *ev, uint64
 
 static void apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res)
 {
+    struct wp_window *w;
+
     if (ev->holder >= ix->n_holders || !ix->holders[ev->holder].live) {
         res->refused += ev->n;
     } else if (ev->kind == WP_KV_CLEARED) {
         res->applied += ix->holders[ev->holder].blocks;
         wp_tree_clear(ix, ev->holder);
-    } else if (ev->space >= ix->n_spaces || ev->tier >= WP_TIER_MAX) {
+    } else if (ev->space >= ix->n_spaces || ev->tier >= WP_TIER_MAX ||
+               ev->group >= WP_GROUPS) {
         res->refused += ev->n;
+    } else if ((w = wp_window_of(ix, ev->holder, ev->group)) != NULL) {
+        if (ev->kind == WP_KV_REMOVED)
+            wp_window_remove(ix, ev, res);
+        else
+            wp_window_store(ix, ev, w, res);
     } else if (ev->kind == WP_KV_REMOVED) {
         for (size_t i = 0; i < ev->n; i++)
             *(remove_one(ix, ev, ev->engine[i]) ? &res->applied : &res->unknown) += 1;

@@ -43,6 +43,9 @@ static void join_locs(struct wp_index *ix, uint32_t from, uint32_t to)
     b->sure = wp_loc_sure(ix, b) | wp_loc_sure(ix, a);
     b->epoch = ix->holders[b->holder].epoch;
     b->held |= a->held;
+    b->vague |= a->vague;
+    if (b->vague)
+        b->sure = 0;
     wp_tree_count(ix, b, 1);
     while (a->names)
         wp_tree_bind(ix, a->names, to);

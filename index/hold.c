@@ -50,7 +50,7 @@ void wp_tree_unguess(struct wp_index *ix, uint32_t loc)
     wp_tree_drop_idle(ix, loc);
 }
 
-bool wp_tree_give(struct wp_index *ix, uint32_t name, uint8_t tier)
+bool wp_tree_give(struct wp_index *ix, uint32_t name, uint8_t tier, bool vague)
 {
     struct wp_name *n = wp_name_at(ix, name);
     struct wp_loc *l = wp_loc_at(ix, n->loc);
@@ -64,6 +64,9 @@ bool wp_tree_give(struct wp_index *ix, uint32_t name, uint8_t tier)
     l->epoch = ix->holders[l->holder].epoch;
     l->held |= (uint8_t)(1u << tier);
     l->sure |= (uint8_t)(1u << tier);
+    l->vague |= vague;
+    if (l->vague)
+        l->sure = 0;
     wp_tree_count(ix, l, 1);
     wp_tree_touch(ix, n->loc);
     return true;
@@ -81,6 +84,8 @@ static void lose(struct wp_index *ix, uint32_t loc, int tier)
     wp_tree_count(ix, l, -1);
     l->held &= (uint8_t) ~(1u << tier);
     l->sure &= (uint8_t) ~(1u << tier);
+    if (!l->held)
+        l->vague = 0;
     wp_tree_count(ix, l, 1);
 }
 
@@ -151,6 +156,7 @@ static void drop_leaf(struct wp_index *ix, uint32_t leaf)
 
     wp_tree_count(ix, l, -1);
     l->held = l->sure = 0;
+    l->vague = 0;
     while (l->names)
         wp_tree_drop_name(ix, l->names);
     wp_tree_settle(ix, leaf);
@@ -168,4 +174,6 @@ void wp_tree_clear(struct wp_index *ix, uint32_t holder)
 
     while (wp_holder_oldest(h))
         drop_leaf(ix, wp_holder_oldest(h));
+    while (h->oldest_window)
+        wp_window_drop(ix, h->oldest_window);
 }

@@ -16,7 +16,12 @@
  * at another place, the last word wins: the hash leaves its old place, copies and all, and has one copy at the new one;
  * what hung below the old place stays there.  A store that would hang a block below itself is refused.  Any main group
  * that holds a block will do.  Doubt is a location's: a store sets right the tier that it names; a block counts as
- * doubtful when the tier it is counted in is.
+ * doubtful when the tier it is counted in is.  A store may say that a block's identity is *vague* (other content could have
+ * the same): such a block is in doubt whoever confirms it, for as long as that holder holds it.
+ *
+ * Groups that are not main may restrict: wp_index_window() says which and how.  Their blocks have no places of their own: an
+ * engine gives a block one hash in all its groups, so what a restricting group holds is a count per hash, and the main
+ * group's name for a block places it, whichever of the two was stored first.
  *
  * Exact: equal to the oracle of tests/lib/oracle.h after any sequence of calls.  It may under-claim for a moment, never over-claim.
  * Threads: one at a time calls what changes it; any number may call overlap() meanwhile, and never wait.  (This first implementation guards
@@ -59,26 +64,43 @@ void wp_index_clear(struct wp_index *ix, uint32_t holder); /* all it holds is go
 void wp_index_doubt(struct wp_index *ix, uint32_t holder); /* all it holds counts as doubtful until stored again */
 size_t wp_index_holders(const struct wp_index *ix);        /* one more than the highest number in use */
 
+enum { WP_GROUPS = 0x8000 };
+enum { WP_WINDOWS_MAX = 16 };          /* groups of one holder that restrict */
+enum { WP_WINDOW_TRIAL = 16 };         /* see below */
+#define WP_WINDOW_ALL 0xFFFFFFFFu      /* blocks: the whole prefix, as for a second main group */
+
+/*
+ * A group of the holder's restricts what its main group `main` has: of a prompt, the holder can use k blocks only when it
+ * has the blocks k - blocks .. k - 1 (from 0 on when k is smaller) in that group too, in any tier.  The largest such k
+ * counts.  Of a sliding window of W tokens, blocks is (W - 1) / block size, rounded up.  Said again it changes, and 0 ends it: what
+ * the group held is forgotten.  A group of which WP_WINDOW_TRIAL hashes were stored, none of them one that the main group
+ * had at the time, is named otherwise: its places cannot be told, and it restricts nothing until one is.
+ * Errors: WP_EINVAL (no such holder, no such group, the same group), WP_ETOOBIG.
+ * Source: vLLM's own search, as measured (spec: "what a window costs").
+ */
+int wp_index_window(struct wp_index *ix, uint32_t holder, uint16_t group, uint16_t main, uint32_t blocks);
+
 enum wp_kv_kind { WP_KV_STORED, WP_KV_REMOVED, WP_KV_CLEARED };
 
 struct wp_kv_event {
     enum wp_kv_kind kind;
     uint32_t holder, space;
-    uint16_t group;
-    bool main_group; /* of a store; others are counted and ignored for now */
+    uint16_t group; /* below WP_GROUPS */
+    bool main_group; /* of a store; other groups are ignored unless they restrict.  One that restricts is never main */
     uint8_t tier;    /* below WP_TIER_MAX */
     bool has_parent; /* false: the first block of a prompt.  0 is a hash like any other */
     uint64_t parent;
     size_t n;
     const uint64_t *engine; /* n engine hashes, first block first */
     const uint64_t *local;  /* n local hashes; NULL in a store: a tier of blocks that are known already */
+    const bool *vague;      /* of a store with local hashes: n, which of the blocks are vague; NULL: none */
 };
 
 struct wp_kv_result {
     size_t applied;  /* memberships that changed or were counted; of a clear: blocks that were held */
     size_t unknown;  /* removals and tier-only stores of hashes that are not known */
     size_t floating; /* of the applied: blocks that float */
-    size_t ignored;  /* not of a main group */
+    size_t ignored;  /* neither of a main group nor of one that restricts */
     size_t refused;  /* over a cap, out of memory, below itself, no such holder, space or tier, 65,535 copies already */
 };
 
@@ -108,6 +130,7 @@ struct wp_overlap {
     size_t cap;       /* rows there is room for */
     struct wp_overlap_row *row;
     uint64_t *bits; /* the sets' memory */
+    struct wp_overlap_window *window; /* the walk's own, for holders with groups that restrict */
 };
 /* Room for the answers of an index with up to that many holders.  Errors: WP_ENOMEM. */
 int wp_overlap_init(struct wp_overlap *o, size_t holders);
@@ -115,7 +138,8 @@ void wp_overlap_fini(struct wp_overlap *o);
 const struct wp_overlap_row *wp_overlap_of(const struct wp_overlap *o, uint32_t holder); /* NULL: nothing */
 
 /*
- * Leading blocks of the prompt local[n] that each holder has.  Never fails, blocks or allocates.  Holders beyond o's room are left out.
+ * Leading blocks of the prompt local[n] that each holder has.  n: the blocks that an engine can use (wp_usable_blocks());
+ * where groups restrict, an answer to more blocks cannot be cut to fewer.  Never fails, blocks or allocates.  Holders beyond o's room are left out.
  * Returns the largest row's blocks.  Cost: the walk ends at the first block that nobody holds.
  * Source: longest prefix match (RadixAttention, arXiv:2312.07104) over hash chains.
  */

@@ -4,6 +4,10 @@
  * answer so far share a row; each block splits a row by the tier and the doubt in which its holders
  * have that block, and those who do not have it leave with what they have got.  Sets are bits, so a
  * split is a few words a row and tier.
+ *
+ * Holders with groups that restrict walk along with the others.  Beside the walk each keeps for how many blocks on end each
+ * of its groups has held what was passed, and the row as it stood at the last block where that was enough for all of
+ * them; in the end this is their answer.
  */
 #include "index/tree.h"
 
@@ -12,7 +16,12 @@
 #include <string.h>
 
 /* Sets behind those of the rows: who holds the block in tier t, and who surely. */
-enum { SCRATCH_SETS = 2 * WP_TIER_MAX + 1 };
+enum { SCRATCH_SETS = 2 * WP_TIER_MAX + 2 };
+
+struct wp_overlap_window {
+    struct wp_overlap_row best;
+    uint32_t run[WP_WINDOWS_MAX];
+};
 
 int wp_overlap_init(struct wp_overlap *o, size_t holders)
 {
@@ -21,7 +30,8 @@ int wp_overlap_init(struct wp_overlap *o, size_t holders)
     *o = (struct wp_overlap){.words = words, .cap = cap};
     o->row = wp_calloc(cap, sizeof *o->row);
     o->bits = wp_calloc((cap + SCRATCH_SETS) * words, sizeof *o->bits);
-    if (o->row && o->bits)
+    o->window = wp_calloc(words * 64, sizeof *o->window);
+    if (o->row && o->bits && o->window)
         return 0;
     wp_overlap_fini(o);
     return WP_ENOMEM;
@@ -31,6 +41,7 @@ void wp_overlap_fini(struct wp_overlap *o)
 {
     wp_free(o->row);
     wp_free(o->bits);
+    wp_free(o->window);
     *o = (struct wp_overlap){0};
 }
 
@@ -48,6 +59,8 @@ struct walk {
     const struct wp_index *ix;
     struct wp_overlap *o;
     uint64_t *held[WP_TIER_MAX], *sure[WP_TIER_MAX], *rest; /* of the block at hand */
+    uint64_t *restricted;                                   /* holders with groups that restrict */
+    bool any_restricted;
     uint8_t tiers;                                          /* in which anybody has it */
 };
 
@@ -64,12 +77,29 @@ static struct wp_overlap_row *add_row(struct walk *w, const struct wp_overlap_ro
     return r;
 }
 
+static void restrict_init(struct walk *w, uint32_t holder)
+{
+    const struct wp_holder *h = &w->ix->holders[holder];
+
+    for (uint32_t g = 0; g < h->windows; g++)
+        if (wp_window_restricts(&h->window[g])) {
+            w->restricted[holder / 64] |= (uint64_t)1 << (holder % 64);
+            w->any_restricted = true;
+        }
+    if (h->windows)
+        w->o->window[holder] = (struct wp_overlap_window){0};
+}
+
 static void walk_init(struct walk *w, const struct wp_index *ix, struct wp_overlap *o)
 {
     uint64_t *scratch = o->bits + o->cap * o->words;
     struct wp_overlap_row *all;
 
-    *w = (struct walk){.ix = ix, .o = o, .rest = scratch + (SCRATCH_SETS - 1) * o->words};
+    *w = (struct walk){.ix = ix,
+                       .o = o,
+                       .rest = scratch + (SCRATCH_SETS - 1) * o->words,
+                       .restricted = scratch + (SCRATCH_SETS - 2) * o->words};
+    memset(w->restricted, 0, o->words * sizeof w->restricted[0]);
     for (size_t t = 0; t < WP_TIER_MAX; t++) {
         w->held[t] = scratch + 2 * t * o->words;
         w->sure[t] = scratch + (2 * t + 1) * o->words;
@@ -77,8 +107,10 @@ static void walk_init(struct walk *w, const struct wp_index *ix, struct wp_overl
     o->n = 0;
     all = add_row(w, NULL);
     for (uint32_t h = 0; h < ix->n_holders && h < o->words * 64; h++)
-        if (ix->holders[h].live)
+        if (ix->holders[h].live) {
             all->set[h / 64] |= (uint64_t)1 << (h % 64);
+            restrict_init(w, h);
+        }
 }
 
 static void mark(struct walk *w, uint32_t holder, uint8_t tiers, uint8_t sure)
@@ -176,6 +208,89 @@ static void split(struct walk *w, size_t at)
     o->row[at] = o->row[o->n];
 }
 
+/*
+ * The group has the block at the node.  What the holder has of its node comes whole, in all groups; what graft() concluded
+ * is the prefix that a main group needs, not the tail that a window keeps.
+ */
+static bool has_in_group(const struct wp_index *ix, uint32_t loc, const struct wp_window *g)
+{
+    const struct wp_loc *l = loc ? wp_loc_at(ix, loc) : NULL;
+
+    if (l && l->guess)
+        return g->blocks == WP_WINDOW_ALL;
+    return !l || !l->held || wp_window_holds(ix, loc, g->group);
+}
+
+/* The holder of the row has the block at the node, the k-th; is that an end that it can use? */
+static void restrict_one(struct walk *w, uint32_t node, uint32_t holder,
+                         const struct wp_overlap_row *row)
+{
+    const struct wp_index *ix = w->ix;
+    const struct wp_holder *h = &ix->holders[holder];
+    struct wp_overlap_window *own = &w->o->window[holder];
+    uint32_t loc = wp_tree_loc(ix, node, holder), k = row->blocks;
+    bool enough = true;
+
+    for (uint32_t i = 0; i < h->windows; i++) {
+        const struct wp_window *g = &h->window[i];
+
+        if (!wp_window_restricts(g))
+            continue;
+        own->run[i] = has_in_group(ix, loc, g) ? own->run[i] + 1 : 0;
+        if (own->run[i] < (k < g->blocks ? k : g->blocks))
+            enough = false;
+    }
+    if (enough)
+        own->best = *row;
+}
+
+static void restrict_all(struct walk *w, uint32_t node, uint32_t k)
+{
+    for (size_t at = 0; at < w->o->n; at++) {
+        const struct wp_overlap_row *r = &w->o->row[at];
+
+        for (size_t i = 0; r->blocks == k && i < w->o->words; i++)
+            for (uint64_t bits = r->set[i] & w->restricted[i]; bits; bits &= bits - 1)
+                restrict_one(w, node, (uint32_t)(i * 64) + (uint32_t)__builtin_ctzll(bits), r);
+    }
+}
+
+/* Those who are restricted leave their rows, and rows that are empty then go. */
+static void part_restricted(struct walk *w)
+{
+    struct wp_overlap *o = w->o;
+    size_t n = 0;
+
+    for (size_t at = 0; at < o->n; at++) {
+        struct wp_overlap_row *from = &o->row[at], *to = &o->row[n];
+        uint64_t left = 0, *set = to->set;
+
+        for (size_t i = 0; i < o->words; i++) {
+            set[i] = from->set[i] & ~w->restricted[i];
+            left |= set[i];
+        }
+        *to = *from;
+        to->set = set;
+        n += left != 0;
+    }
+    o->n = n;
+}
+
+/* Each has its best end for an answer, in a row of its own. */
+static void answer_restricted(struct walk *w)
+{
+    if (!w->any_restricted)
+        return;
+    part_restricted(w);
+    for (size_t i = 0; i < w->o->words; i++)
+        for (uint64_t bits = w->restricted[i]; bits; bits &= bits - 1) {
+            size_t holder = i * 64 + (size_t)__builtin_ctzll(bits);
+
+            if (w->o->window[holder].best.blocks)
+                add_row(w, &w->o->window[holder].best)->set[i] = bits & -bits;
+        }
+}
+
 /* Longest first, then the faster, then the surer.  0: the same answer. */
 static int compare(const struct wp_overlap_row *a, const struct wp_overlap_row *b)
 {
@@ -239,7 +354,10 @@ static void walk(const struct wp_index *ix, uint32_t node, const uint64_t local[
                 split(&w, at);
         for (size_t at = 0; at < o->n && !any; at++)
             any = o->row[at].blocks == i + 1;
+        if (w.any_restricted)
+            restrict_all(&w, node, (uint32_t)i + 1);
     }
+    answer_restricted(&w);
     sort(o);
     join_equals(o);
 }

@@ -193,6 +193,25 @@ static int reserve(struct wp_index *ix, uint32_t nodes, uint32_t locs, uint32_t 
     return rc == 0 ? wp_table_reserve(&ix->named, names, &ix->budget) : rc;
 }
 
+static uint64_t weight(const struct wp_holder *h)
+{
+    return h->blocks + h->windowed;
+}
+
+/* What a holder can lose: a tail, or the oldest window name when it has more of those. */
+static bool evict_one(struct wp_index *ix, struct wp_holder *h)
+{
+    if (h->oldest_window && (h->windowed > h->blocks || !wp_holder_oldest(h))) {
+        ix->evicted++;
+        wp_window_drop(ix, h->oldest_window);
+        return true;
+    }
+    if (!wp_holder_oldest(h))
+        return false;
+    wp_tree_evict(ix, wp_holder_oldest(h));
+    return true;
+}
+
 static bool evict_some(struct wp_index *ix)
 {
     struct wp_holder *fattest = NULL;
@@ -200,13 +219,13 @@ static bool evict_some(struct wp_index *ix)
     for (uint32_t i = 0; i < ix->n_holders; i++) {
         struct wp_holder *h = &ix->holders[i];
 
-        if (wp_holder_oldest(h) && (!fattest || h->blocks > fattest->blocks))
+        if ((wp_holder_oldest(h) || h->oldest_window) && (!fattest || weight(h) > weight(fattest)))
             fattest = h;
     }
     if (!fattest)
         return false;
-    for (int i = 0; i < EVICT_AT_ONCE && wp_holder_oldest(fattest); i++)
-        wp_tree_evict(ix, wp_holder_oldest(fattest));
+    for (int i = 0; i < EVICT_AT_ONCE && evict_one(ix, fattest);)
+        i++;
     return true;
 }
 
@@ -308,22 +327,37 @@ uint32_t wp_tree_make_loc(struct wp_index *ix, uint32_t node, uint32_t holder)
     return i;
 }
 
+uint32_t wp_tree_list_name(struct wp_index *ix, const struct wp_name *like)
+{
+    uint32_t i = wp_pool_take(&ix->names);
+
+    *wp_name_at(ix, i) = *like;
+    wp_table_put(&ix->named,
+                 name_hash(ix, like->holder, like->space, like->group, like->engine), i);
+    return i;
+}
+
+void wp_tree_unlist_name(struct wp_index *ix, uint32_t name)
+{
+    const struct wp_name *n = wp_name_at(ix, name);
+
+    wp_table_del(&ix->named, name_hash(ix, n->holder, n->space, n->group, n->engine), name);
+    wp_pool_give(&ix->names, name);
+}
+
 uint32_t wp_tree_make_name(struct wp_index *ix, uint32_t loc, uint32_t space, uint16_t group,
                            uint64_t engine)
 {
-    uint32_t i = wp_pool_take(&ix->names);
-    struct wp_name *n = wp_name_at(ix, i);
     struct wp_loc *l = wp_loc_at(ix, loc);
+    struct wp_name like = {.engine = engine,
+                           .holder = l->holder,
+                           .loc = loc,
+                           .next = l->names,
+                           .group = group,
+                           .space = (uint16_t)space};
 
-    *n = (struct wp_name){.engine = engine,
-                          .holder = l->holder,
-                          .loc = loc,
-                          .next = l->names,
-                          .group = group,
-                          .space = (uint16_t)space};
-    l->names = i;
-    wp_table_put(&ix->named, name_hash(ix, l->holder, space, group, engine), i);
-    return i;
+    l->names = wp_tree_list_name(ix, &like);
+    return l->names;
 }
 
 uint32_t wp_tree_make_awaited(struct wp_index *ix, uint32_t holder, uint32_t space, uint16_t group,
@@ -350,11 +384,8 @@ static void unlink_name(struct wp_index *ix, uint32_t name)
 
 void wp_tree_drop_name(struct wp_index *ix, uint32_t name)
 {
-    const struct wp_name *n = wp_name_at(ix, name);
-
     unlink_name(ix, name);
-    wp_table_del(&ix->named, name_hash(ix, n->holder, n->space, n->group, n->engine), name);
-    wp_pool_give(&ix->names, name);
+    wp_tree_unlist_name(ix, name);
 }
 
 void wp_tree_bind(struct wp_index *ix, uint32_t name, uint32_t loc)

@@ -11,6 +11,7 @@
  *          root --- a --- b --- c             holders' locs:  a: w1 w2   b: w1 (hole)   c: w1
  *                    \--- d                                   d: w2
  *
+ *     window name   what a group that restricts holds: it has copies, and no loc.  Those of a holder are a list, oldest first.
  *     awaited node   stands for an engine hash that nobody has placed: what hangs below floats, and
  * is one holder's only. It has the name that is awaited, without copies, and goes with the last
  * block below. guess          a tier that graft() concluded, always in doubt: an engine that evicts
@@ -28,6 +29,7 @@
 
 enum { WP_NODE_ROOT = 1, WP_NODE_AWAITED = 2, WP_NODE_FLOATS = 4 }; /* an awaited node floats too */
 enum { WP_COPIES_MAX = UINT16_MAX };
+enum { WP_GROUP_WINDOW = WP_GROUPS }; /* in a name's group: of a group that restricts */
 
 struct wp_node {
     uint64_t local;
@@ -49,15 +51,24 @@ struct wp_loc {
     uint8_t held;            /* bit t: a name has a copy in tier t */
     uint8_t sure;  /* bit t: stored since the holder was last doubted; none outside held */
     uint8_t guess; /* tier + 1; only when held is 0 */
-    uint8_t leaf;  /* 0: in no list, 1: firm leaves, 2: floating ones */
+    uint8_t leaf : 2;  /* 0: in no list, 1: firm leaves, 2: floating ones */
+    uint8_t vague : 1; /* never sure; ends with the last copy */
 };
 
 struct wp_name {
     uint64_t engine;
-    uint32_t holder, loc;
-    uint32_t next; /* of the same loc */
+    uint32_t holder;
+    uint32_t loc;  /* of a window name: the older one */
+    uint32_t next; /* of the same loc; of a window name: the younger one */
     uint16_t group, space;
     uint16_t copies[WP_TIER_MAX];
+};
+
+struct wp_window {
+    uint16_t group, main;
+    uint32_t blocks;
+    uint32_t stored; /* hashes; counted up to the trial's end */
+    bool met;        /* a hash was the main group's */
 };
 
 struct wp_holder {
@@ -70,6 +81,10 @@ struct wp_holder {
     uint64_t blocks, floating;       /* locs that hold something; those of them that float */
     uint64_t tier[WP_TIER_MAX];      /* firm ones */
     uint64_t sure;
+    struct wp_window window[WP_WINDOWS_MAX];
+    uint32_t windows;
+    uint32_t oldest_window, youngest_window; /* window names */
+    uint64_t windowed;                       /* how many there are */
 };
 
 struct wp_space {
@@ -123,6 +138,11 @@ static inline uint32_t wp_holder_oldest(const struct wp_holder *h)
     return h->oldest[1] ? h->oldest[1] : h->oldest[0];
 }
 
+static inline bool wp_window_restricts(const struct wp_window *w)
+{
+    return w->met || w->stored < WP_WINDOW_TRIAL;
+}
+
 bool wp_name_idle(const struct wp_name *n); /* no copies */
 
 /* Look-ups; 0: none. */
@@ -152,8 +172,8 @@ uint32_t wp_tree_make_name(struct wp_index *ix, uint32_t loc, uint32_t space, ui
 void wp_tree_pin(struct wp_index *ix, uint32_t loc);
 void wp_tree_unpin(struct wp_index *ix, uint32_t loc);
 
-bool wp_tree_give(struct wp_index *ix, uint32_t name,
-                  uint8_t tier); /* a copy more; false: 65,535 already */
+/* A copy more, of a block that is vague or not; false: 65,535 already. */
+bool wp_tree_give(struct wp_index *ix, uint32_t name, uint8_t tier, bool vague);
 void wp_tree_take(struct wp_index *ix, uint32_t name, uint8_t tier); /* a copy less; there is one */
 void wp_tree_forget(struct wp_index *ix, uint32_t name);             /* with all its copies */
 void wp_tree_bind(struct wp_index *ix, uint32_t name,
@@ -165,6 +185,18 @@ void wp_tree_settle(struct wp_index *ix,
                     uint32_t loc); /* what holds nothing and leads nowhere goes */
 void wp_tree_evict(struct wp_index *ix, uint32_t leaf);
 void wp_tree_clear(struct wp_index *ix, uint32_t holder);
+
+/* Groups that restrict (index/window.c). */
+struct wp_window *wp_window_of(struct wp_index *ix, uint32_t holder, uint16_t group); /* NULL: none */
+void wp_window_store(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_window *w,
+                     struct wp_kv_result *res);
+void wp_window_remove(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res);
+/* The main group may have stored the hash. */
+void wp_window_meet(struct wp_index *ix, uint32_t holder, uint32_t space, uint16_t main,
+                    uint64_t engine);
+/* The restricting group has a copy of the block at the loc. */
+bool wp_window_holds(const struct wp_index *ix, uint32_t loc, uint16_t group);
+void wp_window_drop(struct wp_index *ix, uint32_t name);
 
 /* All that hangs below the awaited node goes below `to`, where the holder has a loc; the awaited
  * node is gone. */
@@ -180,6 +212,8 @@ void wp_tree_unlink_loc(struct wp_index *ix, uint32_t loc);
 void wp_tree_link_loc(struct wp_index *ix, uint32_t loc, uint32_t node);
 void wp_tree_unlink_node(struct wp_index *ix, uint32_t node, uint32_t holder);
 void wp_tree_link_node(struct wp_index *ix, uint32_t node, uint32_t parent, uint32_t holder);
+void wp_tree_unlist_name(struct wp_index *ix, uint32_t name); /* out of the table, and freed */
+uint32_t wp_tree_list_name(struct wp_index *ix, const struct wp_name *like);
 void wp_tree_drop_name(struct wp_index *ix, uint32_t name);
 void wp_tree_drop_idle(struct wp_index *ix, uint32_t loc);
 

@@ -101,7 +101,7 @@ static bool check_loc(struct check *c, uint32_t i, uint32_t node)
         return wrong(c, "loc %u counts %u below it, there are %u", i, l->children, children);
     if (!l->held && !l->children)
         return wrong(c, "loc %u is good for nothing", i);
-    if ((l->sure & ~l->held) ||
+    if ((l->sure & ~l->held) || (l->vague && (l->sure || !l->held)) ||
         (l->guess && (l->held || !l->children || (it->flags & WP_NODE_FLOATS))))
         return wrong(c, "loc %u: held %x, sure %x, guess %u", i, l->held, l->sure, l->guess);
     leaf = l->held && !l->children;
@@ -162,6 +162,27 @@ static bool check_tree(struct check *c, uint32_t top)
     }
 }
 
+/* The list of a holder's window names, walked both ways. */
+static bool check_windows(struct check *c, uint32_t holder)
+{
+    const struct wp_holder *h = &c->ix->holders[holder];
+    uint32_t older = 0;
+    uint64_t n = 0;
+
+    for (uint32_t i = h->oldest_window; i; older = i, i = wp_name_at(c->ix, i)->next, n++) {
+        const struct wp_name *it = wp_name_at(c->ix, i);
+
+        if (n > c->ix->names.n || it->loc != older || it->holder != holder || wp_name_idle(it) ||
+            !(it->group & WP_GROUP_WINDOW))
+            return wrong(c, "window name %u of holder %u stands wrong", i, holder);
+        if (wp_tree_name(c->ix, holder, it->space, it->group, it->engine) != i)
+            return wrong(c, "window name %u cannot be found", i);
+    }
+    c->names += (uint32_t)n;
+    return (older == h->youngest_window && n == h->windowed) ||
+           wrong(c, "the window names of holder %u are %u", holder, (unsigned)n);
+}
+
 static bool check_trees(struct check *c)
 {
     for (uint32_t i = 0; i < c->ix->n_spaces; i++)
@@ -170,12 +191,15 @@ static bool check_trees(struct check *c)
     for (uint32_t i = 0; i < c->ix->named.cap; i++) {
         uint32_t name = c->ix->named.slot[i].item, node;
 
-        if (!name)
+        if (!name || wp_name_at(c->ix, name)->group & WP_GROUP_WINDOW)
             continue;
         node = wp_loc_at(c->ix, wp_name_at(c->ix, name)->loc)->node;
         if ((wp_node_at(c->ix, node)->flags & WP_NODE_AWAITED) && !check_tree(c, node))
             return false;
     }
+    for (uint32_t i = 0; i < c->ix->n_holders; i++)
+        if (!check_windows(c, i))
+            return false;
     if (c->nodes != c->ix->nodes.n || c->nodes < c->ix->children.n)
         return wrong(c, "%u nodes of %u can be reached", c->nodes, c->ix->nodes.n);
     if (c->locs != c->ix->locs.n || c->locs != c->ix->at.n)

@@ -9,7 +9,8 @@
  * A fact: holder says that its block `engine` (of a space and a group) is at a place, with so many
  * copies in each tier. A belief: holder is taken to have the block at a place, without a copy that
  * we were told of (what graft() concludes). A mark: the holder's block at a place is sure in a
- * tier; what is not marked is in doubt.
+ * tier; what is not marked is in doubt.  A blur: the holder's block at a place is vague.  A share: what
+ * a group that restricts has of a hash.  A rule: that it restricts, and how.
  */
 struct place {
     uint32_t space;
@@ -37,6 +38,24 @@ struct mark {
     struct place at;
 };
 
+struct blur {
+    uint32_t holder;
+    struct place at;
+};
+struct share {
+    uint32_t holder, space;
+    uint16_t group;
+    uint64_t engine;
+    unsigned copies[WP_TIER_MAX];
+};
+struct rule {
+    uint32_t holder;
+    uint16_t group, main;
+    uint32_t blocks;
+    size_t stored;
+    bool met;
+};
+
 #define LIST(type)     \
     struct {           \
         type *p;       \
@@ -49,6 +68,9 @@ struct wp_oracle {
     LIST(struct fact) facts;
     LIST(struct belief) beliefs;
     LIST(struct mark) marks;
+    LIST(struct blur) blurs;
+    LIST(struct share) shares;
+    LIST(struct rule) rules;
 };
 
 #define GROW(list)                                                       \
@@ -78,12 +100,15 @@ void wp_oracle_destroy(struct wp_oracle *o)
     free(o->facts.p);
     free(o->beliefs.p);
     free(o->marks.p);
+    free(o->blurs.p);
+    free(o->shares.p);
+    free(o->rules.p);
     free(o);
 }
 
 size_t wp_oracle_facts(const struct wp_oracle *o)
 {
-    return o->facts.n + o->beliefs.n;
+    return o->facts.n + o->beliefs.n + o->shares.n;
 }
 
 static bool same_start(const struct place *a, const struct place *b)
@@ -154,12 +179,32 @@ static bool is_marked(const struct wp_oracle *o, uint32_t holder, const struct p
     return false;
 }
 
+static bool is_vague(const struct wp_oracle *o, uint32_t holder, const struct place *at)
+{
+    for (size_t i = 0; i < o->blurs.n; i++)
+        if (o->blurs.p[i].holder == holder && same_place(&o->blurs.p[i].at, at))
+            return true;
+    return false;
+}
+
 static void mark(struct wp_oracle *o, uint32_t holder, const struct place *at, uint8_t tier)
 {
-    if (is_marked(o, holder, at, tier))
+    if (is_marked(o, holder, at, tier) || is_vague(o, holder, at))
         return;
     GROW(o->marks);
     o->marks.p[o->marks.n++] = (struct mark){holder, tier, *at};
+}
+
+/* The block at the place is in doubt from now on, in all tiers. */
+static void blur(struct wp_oracle *o, uint32_t holder, const struct place *at)
+{
+    for (size_t i = o->marks.n; i-- > 0;)
+        if (o->marks.p[i].holder == holder && same_place(&o->marks.p[i].at, at))
+            CUT(o->marks, i);
+    if (is_vague(o, holder, at))
+        return;
+    GROW(o->blurs);
+    o->blurs.p[o->blurs.n++] = (struct blur){holder, *at};
 }
 
 /* Someone that has a real copy below speaks for the belief. */
@@ -206,6 +251,9 @@ static void tidy(struct wp_oracle *o, uint32_t holder, bool lost)
         if (o->marks.p[i].holder == holder &&
             !holds(o, holder, &o->marks.p[i].at, o->marks.p[i].tier))
             CUT(o->marks, i);
+    for (size_t i = o->blurs.n; i-- > 0;)
+        if (o->blurs.p[i].holder == holder && !holds(o, holder, &o->blurs.p[i].at, -1))
+            CUT(o->blurs, i);
 }
 
 void wp_oracle_holder(struct wp_oracle *o, uint32_t holder, uint32_t node)
@@ -223,12 +271,21 @@ void wp_oracle_clear(struct wp_oracle *o, uint32_t holder)
     for (size_t i = o->beliefs.n; i-- > 0;)
         if (o->beliefs.p[i].holder == holder)
             CUT(o->beliefs, i);
+    for (size_t i = o->shares.n; i-- > 0;)
+        if (o->shares.p[i].holder == holder)
+            CUT(o->shares, i);
+    for (size_t i = o->blurs.n; i-- > 0;)
+        if (o->blurs.p[i].holder == holder)
+            CUT(o->blurs, i);
     wp_oracle_doubt(o, holder);
 }
 
 void wp_oracle_drop(struct wp_oracle *o, uint32_t holder)
 {
     wp_oracle_clear(o, holder);
+    for (size_t i = o->rules.n; i-- > 0;)
+        if (o->rules.p[i].holder == holder)
+            CUT(o->rules, i);
     o->live[holder] = false;
     for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++)
         if (o->node[h] == holder)
@@ -272,6 +329,20 @@ static void move(struct wp_oracle *o, uint32_t holder, const struct place *from,
             i = o->marks.n; /* from the end again: the list was reordered */
         }
     }
+    for (size_t i = 0; i < o->blurs.n; i++) {
+        struct place moved = *to, was = o->blurs.p[i].at;
+
+        if (o->blurs.p[i].holder != holder || !same_start(&was, from))
+            continue;
+        for (size_t k = 0; k < was.n; k++)
+            extend(&moved, was.path[k]);
+        CUT(o->blurs, i);
+        blur(o, holder, &moved);
+        i = (size_t)-1; /* from the start again, for the same reason */
+    }
+    for (size_t i = o->blurs.n; i-- > 0;) /* marks that came to a vague place */
+        if (o->blurs.p[i].holder == holder)
+            blur(o, holder, &o->blurs.p[i].at);
 }
 
 static struct place start_of(const struct wp_kv_event *ev)
@@ -312,12 +383,105 @@ static bool store_one(struct wp_oracle *o, const struct wp_kv_event *ev, struct 
             .holder = ev->holder, .group = ev->group, .engine = ev->engine[i], .at = next};
     }
     f->copies[ev->tier]++;
+    if (ev->vague && ev->vague[i])
+        blur(o, ev->holder, &next);
     mark(o, ev->holder, &next, ev->tier);
     if (anything_below(o, ev->holder, &own))
         move(o, ev->holder, &own, &next);
     tidy(o, ev->holder, moves);
     *at = next;
     return true;
+}
+
+static struct rule *find_rule(const struct wp_oracle *o, uint32_t holder, uint16_t group)
+{
+    for (size_t i = 0; i < o->rules.n; i++)
+        if (o->rules.p[i].holder == holder && o->rules.p[i].group == group)
+            return &o->rules.p[i];
+    return NULL;
+}
+
+static struct share *find_share(const struct wp_oracle *o, uint32_t holder, uint32_t space,
+                                uint16_t group, uint64_t engine)
+{
+    for (size_t i = 0; i < o->shares.n; i++) {
+        struct share *s = &o->shares.p[i];
+
+        if (s->holder == holder && s->space == space && s->group == group && s->engine == engine)
+            return s;
+    }
+    return NULL;
+}
+
+/* Has any rule's group the hash while its main group has it too? */
+static void meet(struct wp_oracle *o, uint32_t holder, uint32_t space, uint64_t engine)
+{
+    for (size_t i = 0; i < o->rules.n; i++) {
+        struct rule *r = &o->rules.p[i];
+        const struct fact *f = find_fact(o, holder, space, r->main, engine);
+
+        if (r->holder == holder && f && has_copies(f) &&
+            find_share(o, holder, space, r->group, engine))
+            r->met = true;
+    }
+}
+
+void wp_oracle_window(struct wp_oracle *o, uint32_t holder, uint16_t group, uint16_t main,
+                      uint32_t blocks)
+{
+    struct rule *r = find_rule(o, holder, group);
+
+    if (!o->live[holder])
+        return;
+    if (!r && blocks) {
+        GROW(o->rules);
+        r = &o->rules.p[o->rules.n++];
+        *r = (struct rule){.holder = holder, .group = group};
+    }
+    if (r) {
+        r->main = main;
+        r->blocks = blocks;
+    }
+    if (!r || blocks)
+        return;
+    CUT(o->rules, (size_t)(r - o->rules.p));
+    for (size_t i = o->shares.n; i-- > 0;)
+        if (o->shares.p[i].holder == holder && o->shares.p[i].group == group)
+            CUT(o->shares, i);
+}
+
+static void share_all(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_kv_result *res)
+{
+    for (size_t i = 0; i < ev->n; i++) {
+        struct share *s = find_share(o, ev->holder, ev->space, ev->group, ev->engine[i]);
+
+        if (ev->kind == WP_KV_REMOVED && (!s || !s->copies[ev->tier])) {
+            res->unknown++;
+            continue;
+        }
+        res->applied++;
+        if (ev->kind == WP_KV_REMOVED) {
+            bool any = false;
+
+            s->copies[ev->tier]--;
+            for (int t = 0; t < WP_TIER_MAX; t++)
+                any |= s->copies[t] > 0;
+            if (!any)
+                CUT(o->shares, (size_t)(s - o->shares.p));
+            continue;
+        }
+        if (!s) {
+            GROW(o->shares);
+            s = &o->shares.p[o->shares.n++];
+            *s = (struct share){.holder = ev->holder,
+                                .space = ev->space,
+                                .group = ev->group,
+                                .engine = ev->engine[i]};
+        }
+        s->copies[ev->tier]++;
+        find_rule(o, ev->holder, ev->group)->stored++;
+        meet(o, ev->holder, ev->space, ev->engine[i]);
+    }
 }
 
 static void store(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_kv_result *res)
@@ -337,6 +501,7 @@ static void store(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_k
         }
         res->applied++;
         res->floating += at.floats;
+        meet(o, ev->holder, ev->space, ev->engine[i]);
     }
 }
 
@@ -352,6 +517,7 @@ static void store_tier(struct wp_oracle *o, const struct wp_kv_event *ev, struct
         f->copies[ev->tier]++;
         mark(o, ev->holder, &f->at, ev->tier);
         res->applied++;
+        meet(o, ev->holder, ev->space, ev->engine[i]);
         tidy(o, ev->holder, false);
     }
 }
@@ -396,6 +562,8 @@ void wp_oracle_apply(struct wp_oracle *o, const struct wp_kv_event *ev, struct w
         for (size_t i = 0; i < o->beliefs.n; i++)
             res->applied += o->beliefs.p[i].holder == ev->holder;
         wp_oracle_clear(o, ev->holder);
+    } else if (find_rule(o, ev->holder, ev->group)) {
+        share_all(o, ev, res);
     } else if (ev->kind == WP_KV_REMOVED) {
         remove_all(o, ev, res);
     } else if (!ev->main_group) {
@@ -548,14 +716,53 @@ static void gather(const struct wp_oracle *o, uint32_t space, const uint64_t loc
                 (uint8_t)(1 << o->marks.p[i].tier);
 }
 
+/* Is block i of the prompt there for that rule?  Of the node it comes whole; a belief speaks only to a rule of all blocks. */
+static bool rule_has(const struct wp_oracle *o, const struct rule *r, uint32_t space,
+                     const uint64_t local[], size_t i)
+{
+    struct place at = {.space = space, .n = i + 1};
+
+    memcpy(at.path, local, (i + 1) * sizeof local[0]);
+    if (belief_at(o, r->holder, &at))
+        return r->blocks == WP_WINDOW_ALL;
+    if (!holds(o, r->holder, &at, -1))
+        return true;
+    for (size_t k = 0; k < o->facts.n; k++) {
+        const struct fact *f = &o->facts.p[k];
+
+        if (f->holder == r->holder && has_copies(f) && same_place(&f->at, &at) &&
+            find_share(o, r->holder, space, r->group, f->engine))
+            return true;
+    }
+    return false;
+}
+
+/* May the holder use k blocks of the prompt, of which it has all k? */
+static bool rules_allow(const struct wp_oracle *o, uint32_t holder, uint32_t space,
+                        const uint64_t local[], size_t k)
+{
+    for (size_t i = 0; i < o->rules.n; i++) {
+        const struct rule *r = &o->rules.p[i];
+
+        if (r->holder != holder || (r->stored >= WP_WINDOW_TRIAL && !r->met))
+            continue;
+        for (size_t back = 1; back <= k && back <= r->blocks; back++)
+            if (!rule_has(o, r, space, local, k - back))
+                return false;
+    }
+    return true;
+}
+
 void wp_oracle_overlap(const struct wp_oracle *o, uint32_t space, const uint64_t local[], size_t n,
                        struct wp_oracle_answer answer[WP_ORACLE_HOLDERS])
 {
     struct own own[WP_ORACLE_HOLDERS];
+    struct wp_oracle_answer all;
 
     memset(answer, 0, WP_ORACLE_HOLDERS * sizeof answer[0]);
     gather(o, space, local, n, own);
-    for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++)
+    for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++) {
+        all = (struct wp_oracle_answer){0};
         for (size_t i = 0; o->live[h] && i < n; i++) {
             uint8_t held = own[h].held[i], sure = own[h].sure[i];
             int t = 0;
@@ -568,10 +775,13 @@ void wp_oracle_overlap(const struct wp_oracle *o, uint32_t space, const uint64_t
                 break;
             while (!(held >> t & 1))
                 t++;
-            answer[h].blocks++;
-            answer[h].tier[t]++;
-            answer[h].doubtful += !(sure >> t & 1);
+            all.blocks++;
+            all.tier[t]++;
+            all.doubtful += !(sure >> t & 1);
+            if (rules_allow(o, h, space, local, i + 1))
+                answer[h] = all;
         }
+    }
 }
 
 static bool place_seen(const struct wp_oracle *o,

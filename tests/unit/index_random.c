@@ -29,10 +29,14 @@ struct world {
     uint32_t number[HOLDERS]; /* the holder's number now: ranks 0, 1 of node 4; ranks 2, 3; node 4;
                                  pool 5 */
     uint64_t liars;           /* one hash in so many is one of a few small ones; 0: none */
+    uint64_t vague;           /* one store in so many has vague blocks; 0: none */
     bool bounded;    /* floats little, so that it may know less than the oracle, and never more */
     size_t claims;   /* that were compared */
     char wrong[160]; /* the first disagreement */
 };
+
+/* Which blocks of a store are vague: CHAIN of these from anywhere. */
+static const bool all_vague[2 * CHAIN] = {[3] = true, [4] = true, [9] = true, [15] = true};
 
 static uint64_t below(struct world *w, uint64_t n)
 {
@@ -66,6 +70,7 @@ static void open_world(struct world *w, uint64_t seed, bool bounded)
     struct wp_err err = WP_ERR_INIT;
 
     *w = (struct world){.rng = {seed}, .bounded = bounded};
+    w->vague = (const uint64_t[]){0, 40, 10}[seed / 2 % 3];
     if (!bounded)
         w->liars = (const uint64_t[]){0, 200, 30}[seed % 3];
     w->or = wp_oracle_create();
@@ -105,7 +110,7 @@ static uint64_t engine_hash(struct world *w, const uint64_t local[], size_t n, u
         h = (h ^ local[i]) * 0x9E3779B97F4A7C15u;
     if (w->liars && below(w, w->liars) == 0)
         return below(w, 4);
-    return h + group / 2; /* groups 0 and 1 name blocks alike, as vLLM's do */
+    return h + group / 3; /* groups 0 to 2 name blocks alike, as vLLM's do */
 }
 
 static struct wp_kv_event event(struct world *w, enum wp_kv_kind kind)
@@ -116,10 +121,23 @@ static struct wp_kv_event event(struct world *w, enum wp_kv_kind kind)
         .kind = kind,
         .holder = w->number[below(w, HOLDERS)],
         .space = w->space[below(w, 8) == 0],
-        .group = (uint16_t)(below(w, 6) == 0),
+        .group = (uint16_t)(below(w, 6) ? 0 : below(w, 3) ? 1 : 2 + below(w, 2)),
         .main_group = below(w, 50) != 0,
         .tier = tier[below(w, sizeof tier)],
     };
+}
+
+/* Groups 1 to 3 restrict now and then; group 0 is main unless it is said to be something else. */
+static void restrict_group(struct world *w)
+{
+    static const uint32_t blocks[] = {0, 1, 1, 2, 3, WP_WINDOW_ALL};
+    uint32_t holder = w->number[below(w, HOLDERS)];
+    uint16_t group = (uint16_t)(below(w, 20) ? 1 + below(w, 3) : 0);
+    uint32_t it = blocks[below(w, sizeof blocks / sizeof blocks[0])];
+
+    wp_oracle_window(w->or, holder, group, group == 0, it);
+    if (wp_index_window(w->ix, holder, group, group == 0, it) < 0)
+        disagree(w, "window", 0, 1);
 }
 
 static void apply(struct world *w, const struct wp_kv_event *ev)
@@ -156,6 +174,8 @@ static void some_blocks(struct world *w, struct wp_kv_event *ev, uint64_t local[
     ev->n = n - from;
     ev->engine = engine + from;
     ev->local = local + from;
+    if (w->vague && below(w, w->vague) == 0)
+        ev->vague = all_vague + below(w, CHAIN);
 }
 
 static void store(struct world *w)
@@ -251,6 +271,8 @@ static void one_step(struct world *w)
         wp_oracle_doubt(w->or, holder);
     } else if (what < 70 && !w->bounded) {
         graft(w);
+    } else if (what < 74 && !w->bounded) {
+        restrict_group(w);
     } else if (what < 200) {
         move_tier(w);
     } else if (what < 550) {
