@@ -11,13 +11,13 @@ import subprocess
 import sys
 import tempfile
 
-# Who may include whom.  Not "every lower floor": net/ and index/ stand on one floor, and policies/ needs base/ alone.
+# Who may include whom: what stands below, never what stands beside.  policies/ could see more than base/ and needs no more.
 BELOW = {
     "base": (),
     "net": ("base",),
     "index": ("base",),
     "policies": ("base",),
-    "adapters": ("base", "net"),
+    "adapters": ("base", "net", "index"),
     "sim": ("base", "net", "index", "policies", "adapters"),
     "router": ("base", "net", "index", "policies", "adapters"),
     "node": ("base", "net", "index", "policies", "adapters"),
@@ -127,7 +127,7 @@ GOOD = {
     "net/n.h": OK + '#include "base/a.h"\n#include <uv.h>\n',
     "index/i.h": OK + '#include "base/a.h"\n#include "index/i.h"\n',
     "policies/p.h": OK,
-    "adapters/x.h": OK + '#include "net/n.h"\n',
+    "adapters/x.h": OK + '#include "net/n.h"\n#include "index/i.h"\n',
     "sim/s.h": OK + '#include "adapters/x.h"\n#include "policies/p.h"\n',
     "sim/t.h": OK,
     "node/d.h": OK,
@@ -142,6 +142,7 @@ PLANTED = (  # rule, file, what is added to it
     (check_floors, "base/a.h", '#  include "router/r.h"\n'),
     (check_floors, "net/n.h", '#include "index/i.h"\n'),
     (check_floors, "index/i.h", '#include "net/n.h"\n'),
+    (check_floors, "index/i.h", '#include "adapters/x.h"\n'),
     (check_floors, "policies/p.h", '#include "index/i.h"\n'),
     (check_floors, "policies/p.h", '#include "adapters/x.h"\n'),
     (check_floors, "adapters/x.h", '#include "policies/p.h"\n'),

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What running engines published and what they said themselves of each prompt: the index must say the same, at every
+ * step but those that come before the news of a reset or a restart can have arrived.
+ */
+#include "base/mem.h"
+#include "tests/lib/bytes.h"
+#include "tests/lib/test.h"
+#include "tests/lib/timeline.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+enum { PROMPT_MAX = 4096 };
+
+struct play {
+    struct wp_timeline t;
+    json_t *expected;
+    uint32_t block_size;
+    size_t asked, equal, stale, stale_equal, live;
+};
+
+static json_t *load(const char *name, const char *kind)
+{
+    char path[160];
+    size_t n = 0;
+    char *p;
+    json_t *root;
+
+    snprintf(path, sizeof path, "spec/real/%s_%s", name, kind);
+    p = wp_test_data(path, &n);
+    root = p ? json_loadb(p, n, 0, NULL) : NULL;
+    wp_free(p);
+    EXPECT_TRUE(path, root);
+    return root;
+}
+
+static json_t *step_of(const struct play *p, json_int_t id)
+{
+    json_t *step;
+    size_t i;
+
+    json_array_foreach(json_object_get(p->expected, "steps"), i, step)
+        if (json_integer_value(json_object_get(step, "id")) == id)
+            return step;
+    return NULL;
+}
+
+static size_t prompt_of(const struct play *p, const json_t *step, uint32_t out[PROMPT_MAX]);
+
+/* The step's prompt and then its output, n of them. */
+static size_t from_step(const struct play *p, json_int_t id, size_t n, uint32_t *out, size_t room)
+{
+    const json_t *step = step_of(p, id), *output = json_object_get(step, "output"), *token;
+    uint32_t *all = wp_calloc(PROMPT_MAX, sizeof *all);
+    size_t have = prompt_of(p, step, all), i;
+
+    json_array_foreach(output, i, token)
+        if (have < PROMPT_MAX)
+            all[have++] = (uint32_t)json_integer_value(token);
+    EXPECT_TRUE("as many tokens as are wanted", n <= have && n <= room);
+    n = n < room ? n : room;
+    memcpy(out, all, n * sizeof *out);
+    wp_free(all);
+    return n;
+}
+
+static size_t prompt_of(const struct play *p, const json_t *step, uint32_t out[PROMPT_MAX])
+{
+    const json_t *part;
+    size_t n = 0, i;
+
+    json_array_foreach(json_object_get(step, "prompt"), i, part)
+    {
+        json_int_t a = json_integer_value(json_array_get(part, 1)), count = json_integer_value(json_array_get(part, 2));
+
+        if (strcmp(json_string_value(json_array_get(part, 0)), "step") == 0) {
+            n += from_step(p, a, (size_t)count, out + n, PROMPT_MAX - n);
+            continue;
+        }
+        for (json_int_t k = 0; k < count && n < PROMPT_MAX; k++)
+            out[n++] = (uint32_t)(1000 + (a * 7919 + k * 104729) % 100000);
+    }
+    return n;
+}
+
+static struct wp_str text_of(const json_t *o, const char *key)
+{
+    return wp_str_of(json_string_value(json_object_get(o, key)));
+}
+
+static void compare(struct play *p, const char *name, const json_t *step)
+{
+    uint32_t token[PROMPT_MAX];
+    size_t n = prompt_of(p, step, token), rank = (size_t)json_integer_value(json_object_get(step, "rank"));
+    size_t claim = p->block_size * wp_timeline_claim(&p->t, rank, token, n, text_of(step, "lora"),
+                                                     text_of(step, "cache_salt"), NULL);
+    size_t cached = (size_t)json_integer_value(json_object_get(step, "cached_tokens")); /* null: none */
+    bool stale = json_is_true(json_object_get(step, "stale"));
+    char label[160];
+
+    EXPECT_UINT("prompt", (size_t)json_integer_value(json_object_get(step, "prompt_tokens")), n);
+    snprintf(label, sizeof label, "%s step %d, %s", name, (int)json_integer_value(json_object_get(step, "id")),
+             json_string_value(json_object_get(step, "label")));
+    if (stale) {
+        p->stale++;
+        p->stale_equal += claim == cached;
+        return;
+    }
+    p->asked++;
+    p->equal += claim == cached;
+    EXPECT_UINT(label, cached, claim);
+}
+
+static void live(struct play *p, const json_t *line)
+{
+    struct wp_str frame[3];
+    char *own[3];
+
+    for (size_t i = 0; i < 3; i++) {
+        struct wp_str text = wp_str_of(json_string_value(json_array_get(json_object_get(line, "frames"), i)));
+
+        own[i] = p->expected ? wp_test_base64(text, &frame[i].n) : wp_test_hex(text, &frame[i].n);
+        frame[i].p = own[i];
+    }
+    wp_timeline_live(&p->t, (size_t)json_integer_value(json_object_get(line, "rank")), frame);
+    for (size_t i = 0; i < 3; i++)
+        wp_free(own[i]);
+    p->live++;
+}
+
+/* Plays the lines of NAME_events.jsonl. */
+static void play(struct play *p, const char *name, uint32_t told)
+{
+    char path[160];
+    size_t n = 0;
+    char *text;
+    struct wp_str rest, line;
+
+    *p = (struct play){0};
+    p->expected = load(name, "expected.json");
+    p->block_size = (uint32_t)json_integer_value(json_object_get(p->expected, "block_size"));
+    wp_timeline_init(&p->t, told ? p->block_size : 0);
+    snprintf(path, sizeof path, "spec/real/%s_events.jsonl", name);
+    text = wp_test_data(path, &n);
+    rest = (struct wp_str){text, n};
+    while (wp_str_split(&rest, '\n', &line)) {
+        json_t *o = json_loadb(line.p, line.n, 0, NULL);
+
+        if (wp_str_is(text_of(o, "kind"), "live"))
+            live(p, o);
+        else if (json_object_get(o, "id") && !json_object_get(o, "action"))
+            compare(p, name, step_of(p, json_integer_value(json_object_get(o, "id"))));
+        json_decref(o);
+    }
+    wp_free(text);
+}
+
+static void end(struct play *p)
+{
+    wp_timeline_fini(&p->t);
+    json_decref(p->expected);
+}
+
+static const struct {
+    const char *name;
+    size_t steps, stale, messages;
+} timelines[] = {
+    {"vllm_0.23.0", 111, 1, 134},
+    {"vllm_0.32.0", 115, 1, 117},
+    {"vllm_0.32.0_restart", 43, 2, 37}, /* killed and started anew: numbers begin again, and nothing says so */
+    {"vllm_0.32.0_lora", 11, 1, 7},
+    {"vllm_0.32.0_window", 37, 0, 31},
+    {"vllm_0.32.0_dp2", 6, 2, 10},
+};
+
+static void the_index_says_what_the_engine_says(void)
+{
+    for (size_t i = 0; i < sizeof timelines / sizeof timelines[0]; i++)
+        for (int told = 0; told <= 1; told++) {
+            struct play p;
+
+            play(&p, timelines[i].name, told);
+            EXPECT_UINT(timelines[i].name, timelines[i].steps, p.asked);
+            EXPECT_UINT(timelines[i].name, timelines[i].steps, p.equal);
+            EXPECT_UINT(timelines[i].name, timelines[i].stale, p.stale);
+            EXPECT_UINT(timelines[i].name, timelines[i].messages, p.live);
+            end(&p);
+        }
+}
+
+const struct wp_suite suite_timelines = {
+    "timelines",
+    (const struct wp_test[]){
+        {"the index says what the engine says", the_index_says_what_the_engine_says},
+        {NULL, NULL},
+    },
+};
