@@ -22,8 +22,16 @@ struct block {
     uint32_t in_flight;
 };
 
+struct ending { /* a request that is over, until the feed has passed its end */
+    struct ending *next;
+    uint64_t mark;
+    size_t n;
+    uint64_t chain[];
+};
+
 struct lane {
     struct lane *next; /* of the same holder */
+    struct ending *endings;
     uint64_t secret;
     uint32_t space;
     uint32_t max; /* blocks of the LRU */
@@ -271,6 +279,10 @@ void wp_history_destroy(struct wp_history *h)
     for (size_t i = 0; wp_map_next(&h->lanes, &i, &key, &v);)
         for (struct lane *l = (struct lane *)(uintptr_t)v, *next; l; l = next) {
             next = l->next;
+            for (struct ending *e = l->endings, *later; e; e = later) {
+                later = e->next;
+                wp_free(e);
+            }
             wp_free(l->slot);
             wp_free(l->block);
             wp_free(l);
@@ -371,6 +383,43 @@ void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const
     }
     if (l && !l->n)
         let_go(l);
+}
+
+int wp_history_end_at(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[],
+                      size_t n, uint64_t mark)
+{
+    struct lane *l = lane_of(h, holder, space);
+    struct ending *e = l && n <= BLOCKS_MAX ? wp_malloc(sizeof *e + n * sizeof chain[0]) : NULL;
+
+    if (!e) {
+        wp_history_end(h, holder, space, chain, n);
+        return l ? WP_ENOMEM : 0;
+    }
+    *e = (struct ending){.next = l->endings, .mark = mark, .n = n};
+    for (size_t i = 0; i < n; i++)
+        e->chain[i] = chain[i];
+    l->endings = e;
+    return 0;
+}
+
+size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark)
+{
+    size_t ended = 0;
+
+    for (struct lane *l = first_lane(h, holder); l; l = l->next)
+        for (struct ending **at = &l->endings; *at;) {
+            struct ending *e = *at;
+
+            if (e->mark > mark) {
+                at = &e->next;
+                continue;
+            }
+            *at = e->next;
+            wp_history_end(h, holder, l->space, e->chain, e->n);
+            wp_free(e);
+            ended++;
+        }
+    return ended;
 }
 
 static bool is_there(const struct lane *l, uint64_t key, bool in_lru)

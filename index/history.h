@@ -33,6 +33,15 @@ void wp_history_contradict(struct wp_history *h, uint32_t holder, uint32_t space
 int wp_history_begin(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n);
 void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n);
 
+/*
+ * The request is over, but its blocks count on until the holder's feed has passed its end: what the engine kept or dropped
+ * of them is then in the index.  mark: where the feed must have come to, in a measure of the caller's that rises with the feed (a
+ * batch's number, or when it arrived).  Instead of wp_history_end(); the chain is copied.  Errors: WP_ENOMEM: it ended at once.
+ */
+int wp_history_end_at(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n, uint64_t mark);
+/* The feed has come to mark: what waits for that, or less, ends.  UINT64_MAX when there is no feed any more.  Returns how many requests ended. */
+size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark);
+
 /* Leading blocks of chain[n] that the holder's LRU has, and that LRU and in-flight entries have together (never less).  No allocation. */
 size_t wp_history_overlap(const struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n,
                           size_t *with_in_flight);

@@ -87,10 +87,10 @@ static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat
     space = wp_fleet_space(f, want->model->base, h->block_size, want->prompt->kind);
     if (space == 0xFFFFFFFF)
         return;
-    if (space != *last_space)
-        wp_index_overlap(f->index, space, h->local, h->n, &f->overlap);
-    *last_space = space;
     most = usable(want, h);
+    if (space != *last_space)
+        wp_index_overlap(f->index, space, h->local, most, &f->overlap);
+    *last_space = space;
     history = wp_history_overlap(f->history, holder, space, h->chain, most, &with_in_flight);
     row = wp_overlap_of(&f->overlap, holder);
     indexed = row ? row->blocks : 0;

@@ -84,6 +84,20 @@ static struct wp_kv_result say(struct wp_publisher *p, enum wp_kv_kind kind, con
     return res;
 }
 
+/*
+ * One hash of the main group, of which no content is said: it may be of either space, as a publisher may have sent both.
+ * The index's word for it: known or not.
+ */
+static bool say_of(struct wp_publisher *p, enum wp_kv_kind kind, const struct group *g, uint8_t tier, uint64_t hash)
+{
+    bool last = p->bigram, known = false;
+
+    for (int i = 0; i < 2 && !known; i++, p->bigram = !p->bigram)
+        known = p->has_space[p->bigram] && !say(p, kind, g, tier, &hash, 1).unknown;
+    p->bigram = last;
+    return known;
+}
+
 /* What was said without a group is meant for those that restrict as well. */
 static void say_to_all(struct wp_publisher *p, enum wp_kv_kind kind, const struct wp_event *e, uint8_t tier)
 {
@@ -120,8 +134,23 @@ static void learn_size(struct wp_publisher *p, const struct wp_event *e)
     if (e->kind != WP_EVENT_STORED || e->use != WP_EVENT_INDEX || e->tier != WP_EVENT_GPU ||
         e->block_size > BLOCK_SIZE_MAX)
         return;
+    if (p->presumed && p->block_size != e->block_size)
+        wp_publisher_gone(p);
+    p->presumed = false;
     if (!p->block_size)
         p->block_size = e->block_size <= PAGE_TINY ? PAGE_GATHERED : e->block_size;
+    make_space(p, e->bigram);
+}
+
+/* No main group has spoken yet: one that restricts has blocks of the same size, as a rule. */
+static void presume_size(struct wp_publisher *p, const struct wp_event *e)
+{
+    if (p->has_space[p->bigram] || e->tier != WP_EVENT_GPU || !e->n_tokens || !e->block_size ||
+        e->block_size > BLOCK_SIZE_MAX)
+        return;
+    p->presumed = !p->block_size;
+    if (!p->block_size)
+        p->block_size = e->block_size;
     make_space(p, e->bigram);
 }
 
@@ -176,7 +205,7 @@ static void say_of_pieces(struct wp_publisher *p, enum wp_kv_kind kind, const st
     for (size_t j = 0; j + 1 < p->split_max; j++) {
         uint64_t name = piece(chunk, j);
 
-        say(p, kind, g, tier, &name, 1);
+        say_of(p, kind, g, tier, name);
     }
 }
 
@@ -270,7 +299,6 @@ static int store_main(struct wp_publisher *p, const struct wp_event *e, const st
     struct wp_content c;
     int rc = 0;
 
-    learn_size(p, e);
     ours = p->block_size;
     if (!ours || (size % ours && ours % size)) {
         p->counts.wrong_size += e->n;
@@ -305,7 +333,7 @@ static void store_tier(struct wp_publisher *p, const struct wp_event *e, const s
             ++*salted;
         if (p->gather.size && wp_gather_give(&p->gather, e->hash[i], tier))
             continue;
-        if (!p->has_space[p->bigram] || say(p, WP_KV_STORED, g, tier, &e->hash[i], 1).unknown) {
+        if (!say_of(p, WP_KV_STORED, g, tier, e->hash[i])) {
             wp_publisher_park(p, e->hash[i], tier);
             continue;
         }
@@ -318,8 +346,12 @@ static void store_tier(struct wp_publisher *p, const struct wp_event *e, const s
 
 static int store(struct wp_publisher *p, const struct wp_event *e)
 {
-    struct group g = wp_publisher_group(p, e);
+    struct group g;
 
+    learn_size(p, e);
+    g = wp_publisher_group(p, e);
+    if (g.role == GROUP_RESTRICTS)
+        presume_size(p, e);
     if (g.role == GROUP_RESTRICTS && p->has_space[p->bigram]) {
         p->counts.restricted += say(p, WP_KV_STORED, &g, tier_of(p, e), e->hash, e->n).applied;
         return 0;
@@ -339,7 +371,7 @@ static void remove_main(struct wp_publisher *p, const struct wp_event *e, const 
 {
     uint8_t tier = tier_of(p, e);
 
-    if (!p->gather.size && p->split_max <= 1 && !p->parked.n) {
+    if (!p->gather.size && p->split_max <= 1 && !p->parked.n && !(p->has_space[0] && p->has_space[1])) {
         struct wp_kv_result res = say(p, WP_KV_REMOVED, g, tier, e->hash, e->n);
 
         p->counts.removed += res.applied;
@@ -350,7 +382,7 @@ static void remove_main(struct wp_publisher *p, const struct wp_event *e, const 
         const uint64_t *hash = &e->hash[i];
 
         if ((p->gather.size && wp_gather_take(&p->gather, *hash, tier)) ||
-            say(p, WP_KV_REMOVED, g, tier, hash, 1).applied) {
+            say_of(p, WP_KV_REMOVED, g, tier, *hash)) {
             p->counts.removed++;
             say_of_pieces(p, WP_KV_REMOVED, g, tier, *hash);
         } else {
@@ -446,6 +478,7 @@ void wp_publisher_gone(struct wp_publisher *p)
     wp_publisher_forget_groups(p);
     p->split_max = 0;
     p->has_space[0] = p->has_space[1] = p->bigram = false;
+    p->presumed = false;
     if (!p->told)
         p->block_size = 0;
 }

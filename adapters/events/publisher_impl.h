@@ -28,6 +28,7 @@ struct wp_publisher {
 
     uint32_t block_size; /* 0: not known */
     bool told;           /* by the caller, not learnt */
+    bool presumed;       /* of a group that restricts: the main group's may be another */
     bool has_space[2];   /* tokens, bigrams */
     bool cleared;        /* nothing was lost since it cleared all */
     uint32_t space[2];

@@ -114,20 +114,26 @@ size_t wp_timeline_claim(struct wp_timeline *t, size_t rank, const uint32_t toke
                          struct wp_str salt, uint32_t *doubtful)
 {
     struct wp_publisher *p = publisher_of(t, rank);
-    const struct wp_overlap_row *row = NULL;
     uint64_t *local = wp_calloc(n + 1, sizeof *local);
     uint32_t space;
-    size_t blocks;
+    size_t blocks, most = 0;
 
-    for (int bigram = 0; local && bigram <= 1 && !row; bigram++) {
+    if (doubtful)
+        *doubtful = 0;
+    for (int bigram = 0; local && bigram <= 1; bigram++) {
+        const struct wp_overlap_row *row;
+
         if (!wp_publisher_space(p, bigram, &space))
             continue;
         blocks = hash_prompt(token, n, wp_publisher_its_block_size(p), bigram, wp_hash_seed(lora, salt), local);
         wp_index_overlap(t->ix, space, local, blocks, &t->o);
         row = wp_overlap_of(&t->o, t->holder[rank]);
+        if (!row || row->blocks <= most)
+            continue;
+        most = row->blocks;
+        if (doubtful)
+            *doubtful = row->doubtful;
     }
     wp_free(local);
-    if (doubtful)
-        *doubtful = row ? row->doubtful : 0;
-    return row ? row->blocks : 0;
+    return most;
 }

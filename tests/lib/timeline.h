@@ -34,7 +34,7 @@ void wp_timeline_live(struct wp_timeline *t, size_t socket, const struct wp_str 
 /* A payload on its own, applied by the publisher of that rank. */
 void wp_timeline_payload(struct wp_timeline *t, size_t rank, struct wp_str payload);
 
-/* What the rank's engine would reuse of a prompt, in blocks; *doubtful of them in doubt (NULL: not wanted). */
+/* What the rank's engine would reuse of a prompt, in blocks, of the space that has more; *doubtful of them in doubt (NULL: not wanted). */
 size_t wp_timeline_claim(struct wp_timeline *t, size_t rank, const uint32_t token[], size_t n, struct wp_str lora,
                          struct wp_str salt, uint32_t *doubtful);
 

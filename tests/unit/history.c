@@ -434,6 +434,35 @@ static void memory_is_bounded_and_goes_with_the_blocks(void)
     wp_history_destroy(NULL);
 }
 
+static void what_is_over_counts_until_the_feed_has_passed_it(void)
+{
+    struct wp_history *h = make(0);
+    uint64_t chain[8];
+    size_t both, live = (size_t)wp_mem_live();
+
+    wp_history_begin(h, W, SPACE, chain, letters("abc", chain));
+    wp_history_begin(h, W, SPACE, chain, letters("abd", chain));
+    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), 20);
+    wp_history_end_at(h, W, SPACE, chain, letters("abd", chain), 10);
+    overlap(h, "abc", &both);
+    EXPECT_UINT("still there", 3, both);
+    EXPECT_UINT("not yet", 0, wp_history_passed(h, W, 9));
+    EXPECT_UINT("another's feed", 0, wp_history_passed(h, W + 1, 99));
+    EXPECT_UINT("one", 1, wp_history_passed(h, W, 19));
+    overlap(h, "abd", &both);
+    EXPECT_UINT("what they share is left", 2, both);
+    wp_history_begin(h, W, SPACE, chain, letters("x", chain));
+    wp_mem_fail_after(0);
+    EXPECT_INT("no memory: ended at once", WP_ENOMEM,
+               wp_history_end_at(h, W, SPACE, chain, letters("x", chain), 99));
+    wp_mem_fail_after(-1);
+    EXPECT_UINT("no feed any more", 1, wp_history_passed(h, W, UINT64_MAX));
+    wp_history_begin(h, W, SPACE, chain, letters("abc", chain));
+    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), 20);
+    EXPECT_TRUE("one is left to destroy", (size_t)wp_mem_live() > live);
+    wp_history_destroy(h);
+}
+
 const struct wp_suite suite_history = {
     "history",
     (const struct wp_test[]){
@@ -447,6 +476,8 @@ const struct wp_suite suite_history = {
         {"a smaller size evicts and a larger one keeps",
          a_smaller_size_evicts_and_a_larger_one_keeps},
         {"random steps agree with a naive model", random_steps_agree_with_a_naive_model},
+        {"what is over counts until the feed has passed it",
+         what_is_over_counts_until_the_feed_has_passed_it},
         {"any allocation may fail", any_allocation_may_fail},
         {"memory is bounded and goes with the blocks", memory_is_bounded_and_goes_with_the_blocks},
         {NULL, NULL},

@@ -5,6 +5,7 @@
  */
 #include "base/mem.h"
 #include "tests/lib/bytes.h"
+#include "tests/lib/naive_feed.h"
 #include "tests/lib/test.h"
 #include "tests/lib/timeline.h"
 
@@ -17,6 +18,7 @@ struct play {
     struct wp_timeline t;
     json_t *expected;
     uint32_t block_size;
+    bool hex; /* frames are, not base64 */
     size_t asked, equal, stale, stale_equal, live;
 };
 
@@ -112,7 +114,7 @@ static void compare(struct play *p, const char *name, const json_t *step)
     EXPECT_UINT(label, cached, claim);
 }
 
-static void live(struct play *p, const json_t *line)
+static void live(struct play *p, const json_t *line, struct wp_naive_feed *naive)
 {
     struct wp_str frame[3];
     char *own[3];
@@ -120,10 +122,12 @@ static void live(struct play *p, const json_t *line)
     for (size_t i = 0; i < 3; i++) {
         struct wp_str text = wp_str_of(json_string_value(json_array_get(json_object_get(line, "frames"), i)));
 
-        own[i] = p->expected ? wp_test_base64(text, &frame[i].n) : wp_test_hex(text, &frame[i].n);
+        own[i] = p->hex ? wp_test_hex(text, &frame[i].n) : wp_test_base64(text, &frame[i].n);
         frame[i].p = own[i];
     }
     wp_timeline_live(&p->t, (size_t)json_integer_value(json_object_get(line, "rank")), frame);
+    if (naive)
+        wp_naive_feed_apply(naive, frame[2]);
     for (size_t i = 0; i < 3; i++)
         wp_free(own[i]);
     p->live++;
@@ -148,7 +152,7 @@ static void play(struct play *p, const char *name, uint32_t told)
         json_t *o = json_loadb(line.p, line.n, 0, NULL);
 
         if (wp_str_is(text_of(o, "kind"), "live"))
-            live(p, o);
+            live(p, o, NULL);
         else if (json_object_get(o, "id") && !json_object_get(o, "action"))
             compare(p, name, step_of(p, json_integer_value(json_object_get(o, "id"))));
         json_decref(o);
@@ -189,10 +193,73 @@ static void the_index_says_what_the_engine_says(void)
         }
 }
 
+/* The prompt that ends with each block that was ever named. */
+static void compare_all(struct play *p, const char *name, const struct wp_naive_feed *naive)
+{
+    char label[160];
+
+    for (size_t i = 0; i < naive->n; i++) {
+        const struct wp_naive_unit *u = &naive->unit[i];
+        struct wp_str lora = wp_str_of(u->lora), salt = wp_str_of(u->salt);
+        uint32_t token[PROMPT_MAX] = {0}, size = wp_publisher_its_block_size(p->t.rank[0]);
+        size_t slower;
+
+        if (!u->placed || u->n + 1 > PROMPT_MAX)
+            continue;
+        memcpy(token, u->token, (u->n + u->bigram) * sizeof token[0]);
+        snprintf(label, sizeof label, "%s message %zu, block %zu", name, p->live, i);
+        EXPECT_UINT(label, wp_naive_feed_claim(naive, token, u->n + 1, size, lora, salt, &slower),
+                    wp_timeline_claim(&p->t, 0, token, u->n + 1, lora, salt, NULL));
+        p->asked++;
+    }
+}
+
+/* Captures without an engine's word on prompts: held against a naive reading of the same events. */
+static void other_captures_agree_with_a_naive_reading(void)
+{
+    static const struct {
+        const char *name;
+        bool hex;
+        size_t messages;
+    } captures[] = {
+        {"sglang_0.5.23_live.jsonl", true, 11},                      /* with a gap: salted, sessions, a flush */
+        {"sglang_0.5.23_events.jsonl", true, 25},                    /* splits, evictions, pairs, pages, four tiers */
+        {"vllm_0.32.0_bin_hashes_events.jsonl", false, 4},
+    };
+
+    for (size_t c = 0; c < sizeof captures / sizeof captures[0]; c++) {
+        struct wp_naive_feed naive = {0};
+        struct play p = {.hex = captures[c].hex};
+        struct wp_str rest, line;
+        char path[160], *text;
+        size_t n = 0;
+
+        snprintf(path, sizeof path, "spec/real/%s", captures[c].name);
+        text = wp_test_data(path, &n);
+        wp_timeline_init(&p.t, 0);
+        rest = (struct wp_str){text, n};
+        while (wp_str_split(&rest, '\n', &line)) {
+            json_t *o = json_loadb(line.p, line.n, 0, NULL);
+
+            if (json_array_size(json_object_get(o, "frames")) == 3) {
+                live(&p, o, &naive);
+                compare_all(&p, captures[c].name, &naive);
+            }
+            json_decref(o);
+        }
+        EXPECT_UINT(captures[c].name, captures[c].messages, p.live);
+        EXPECT_TRUE("prompts were asked", p.asked > p.live);
+        wp_timeline_fini(&p.t);
+        wp_naive_feed_fini(&naive);
+        wp_free(text);
+    }
+}
+
 const struct wp_suite suite_timelines = {
     "timelines",
     (const struct wp_test[]){
         {"the index says what the engine says", the_index_says_what_the_engine_says},
+        {"other captures agree with a naive reading", other_captures_agree_with_a_naive_reading},
         {NULL, NULL},
     },
 };
