@@ -33,8 +33,9 @@ static void feed(struct wp_publisher *p, const uint8_t *data, size_t size)
         char *own;
 
         n = n < size - 2 ? n : size - 2;
-        own = wp_memdup(data + 2, n ? n : 1); /* exact, so that a sanitizer sees one byte too far */
+        own = wp_malloc(n ? n : 1); /* exact, so that a sanitizer sees one byte too far */
         MUST(own);
+        memcpy(own, data + 2, n);
         if (wp_event_open(&b, (struct wp_str){own, n}, &err) == 0)
             wp_publisher_batch(p, &b, now_us);
         else
