@@ -5,9 +5,9 @@
  * have that block, and those who do not have it leave with what they have got.  Sets are bits, so a
  * split is a few words a row and tier.
  *
- * Holders with groups that restrict walk along with the others.  Beside the walk each keeps for how many blocks on end each
- * of its groups has held what was passed, and the row as it stood at the last block where that was enough for all of
- * them; in the end this is their answer.
+ * Holders with groups that restrict walk along with the others.  Beside the walk each keeps for how
+ * many blocks on end each of its groups has held what was passed, and the row as it stood at the
+ * last block where that was enough for all of them; in the end this is their answer.
  */
 #include "index/tree.h"
 
@@ -61,7 +61,7 @@ struct walk {
     uint64_t *held[WP_TIER_MAX], *sure[WP_TIER_MAX], *rest; /* of the block at hand */
     uint64_t *restricted;                                   /* holders with groups that restrict */
     bool any_restricted;
-    uint8_t tiers;                                          /* in which anybody has it */
+    uint8_t tiers; /* in which anybody has it */
 };
 
 static struct wp_overlap_row *add_row(struct walk *w, const struct wp_overlap_row *like)
@@ -209,8 +209,8 @@ static void split(struct walk *w, size_t at)
 }
 
 /*
- * The group has the block at the node.  What the holder has of its node comes whole, in all groups; what graft() concluded
- * is the prefix that a main group needs, not the tail that a window keeps.
+ * The group has the block at the node.  What the holder has of its node comes whole, in all groups;
+ * what graft() concluded is the prefix that a main group needs, not the tail that a window keeps.
  */
 static bool has_in_group(const struct wp_index *ix, uint32_t loc, const struct wp_window *g)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups that restrict: what they hold, by hash alone.  An engine gives a block the same hash in all its groups, so a
- * look-up that stands at a main group's block asks for the group's name of that hash; nothing is placed, and it does not
- * matter which of the two groups spoke first.
+ * Groups that restrict: what they hold, by hash alone.  An engine gives a block the same hash in
+ * all its groups, so a look-up that stands at a main group's block asks for the group's name of
+ * that hash; nothing is placed, and it does not matter which of the two groups spoke first.
  */
 #include "index/tree.h"
 
@@ -60,11 +60,11 @@ static uint32_t make(struct wp_index *ix, const struct wp_kv_event *ev, uint64_t
     } else {
         if (!wp_tree_reserve(ix, 0, 0, 1))
             return 0;
-        name = wp_tree_list_name(
-            ix, &(struct wp_name){.engine = engine,
-                                  .holder = ev->holder,
-                                  .group = (uint16_t)(ev->group | WP_GROUP_WINDOW),
-                                  .space = (uint16_t)ev->space});
+        name = wp_tree_list_name(ix,
+                                 &(struct wp_name){.engine = engine,
+                                                   .holder = ev->holder,
+                                                   .group = (uint16_t)(ev->group | WP_GROUP_WINDOW),
+                                                   .space = (uint16_t)ev->space});
     }
     link_youngest(ix, name);
     return name;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a stored block is called by its content: tokens, adapter, salt, media items. */
 #include "adapters/events/extra.h"
-#include "adapters/events/publisher_impl.h"
+#include "adapters/events/ingest_impl.h"
 #include "index/identity.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ static uint64_t salt_adds(struct wp_str salt)
     return wp_hash_seed(none, salt) - wp_hash_seed(none, none);
 }
 
-void wp_publisher_content(const struct wp_publisher *p, const struct wp_event *e, struct wp_content *c)
+void wp_ingest_content(const struct wp_ingest *p, const struct wp_event *e, struct wp_content *c)
 {
     struct wp_extra_names names;
     char opaque_name[32];
@@ -26,21 +26,23 @@ void wp_publisher_content(const struct wp_publisher *p, const struct wp_event *e
         wp_map_get(&p->salt, e->parent, &c->salt);
     if (names.numbered) {
         /* no adapter can be asked for by a name with a zero in it */
-        int n = snprintf(opaque_name, sizeof opaque_name, "%cadapter %lld", 0, (long long)e->lora_id);
+        int n =
+            snprintf(opaque_name, sizeof opaque_name, "%cadapter %lld", 0, (long long)e->lora_id);
 
         names.lora = (struct wp_str){opaque_name, (size_t)n};
     }
     c->seed = wp_hash_seed(names.lora, none) + c->salt;
 }
 
-uint64_t wp_publisher_nowhere(const struct wp_publisher *p, uint64_t engine)
+uint64_t wp_ingest_nowhere(const struct wp_ingest *p, uint64_t engine)
 {
     return wp_hash_next(p->conf.secret, engine);
 }
 
 /*
- * True when the item can begin nowhere else in the block, as its tokens stand: at the start of the only run of equal tokens
- * that is longer than one.  Source: engines put one placeholder for each token of an item.
+ * True when the item can begin nowhere else in the block, as its tokens stand: at the start of the
+ * only run of equal tokens that is longer than one.  Source: engines put one placeholder for each
+ * token of an item.
  */
 static bool is_fixed(const uint32_t token[], uint32_t n, int64_t offset)
 {
@@ -71,7 +73,8 @@ static bool is_vague(const struct wp_extra *b, const uint32_t token[], uint32_t 
     return b->item[0].offset < 0 ? before : !is_fixed(token, n, b->item[0].offset);
 }
 
-static uint64_t hash_items(const struct wp_extra *b, const uint32_t token[], uint32_t n, uint64_t seed)
+static uint64_t hash_items(const struct wp_extra *b, const uint32_t token[], uint32_t n,
+                           uint64_t seed)
 {
     uint64_t item[WP_EXTRA_ITEMS];
 
@@ -81,8 +84,8 @@ static uint64_t hash_items(const struct wp_extra *b, const uint32_t token[], uin
 }
 
 /* Blocks with keys of their own; cut into pieces they cannot be told which piece an item is in. */
-static bool hash_with_extras(struct wp_publisher *p, const struct wp_event *e, const struct wp_content *c, size_t k,
-                             uint32_t width)
+static bool hash_with_extras(struct wp_ingest *p, const struct wp_event *e,
+                             const struct wp_content *c, size_t k, uint32_t width)
 {
     size_t size = p->block_size;
     bool before = true, any = false;
@@ -103,7 +106,7 @@ static bool hash_with_extras(struct wp_publisher *p, const struct wp_event *e, c
 
             p->vague[at] = before && !opaque;
             if (opaque)
-                p->local[at] = wp_publisher_nowhere(p, p->engine[at]);
+                p->local[at] = wp_ingest_nowhere(p, p->engine[at]);
             else if (block.n)
                 p->local[at] = hash_items(&block, token, width, c->seed);
             else
@@ -113,7 +116,8 @@ static bool hash_with_extras(struct wp_publisher *p, const struct wp_event *e, c
     return any;
 }
 
-bool wp_publisher_hash(struct wp_publisher *p, const struct wp_event *e, const struct wp_content *c, size_t k)
+bool wp_ingest_hash(struct wp_ingest *p, const struct wp_event *e, const struct wp_content *c,
+                    size_t k)
 {
     uint32_t width = p->block_size + e->bigram; /* pairs at stride p->block_size */
 

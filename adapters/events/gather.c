@@ -7,22 +7,27 @@
 
 struct wp_gather_part {
     uint64_t hash, seed;
-    uint64_t parent;           /* of a block's first part: the block before */
-    uint32_t up;               /* the part before, in the same block; of one that is free, the next free one */
+    uint64_t parent; /* of a block's first part: the block before */
+    uint32_t up; /* the part before, in the same block; of one that is free, the next free one */
     uint32_t child, next, prev;
     uint16_t copies[WP_TIER_MAX];
-    uint32_t pos;              /* in its block */
-    int8_t told;               /* of a block's last part: the tier that was told, -1: none */
+    uint32_t pos; /* in its block */
+    int8_t told;  /* of a block's last part: the tier that was told, -1: none */
     bool has_parent, opaque;
 };
 
 enum { CAP_MIN = 64 };
 
-void wp_gather_init(struct wp_gather *g, uint32_t size, uint32_t parts, bool bigram, size_t max, uint64_t seed,
-                    wp_gather_fn tell, void *arg)
+void wp_gather_init(struct wp_gather *g, uint32_t size, uint32_t parts, bool bigram, size_t max,
+                    uint64_t seed, wp_gather_fn tell, void *arg)
 {
-    *g = (struct wp_gather){
-        .size = size, .parts = parts, .bigram = bigram, .max = max, .tell = tell, .arg = arg, .at = {.seed = seed}};
+    *g = (struct wp_gather){.size = size,
+                            .parts = parts,
+                            .bigram = bigram,
+                            .max = max,
+                            .tell = tell,
+                            .arg = arg,
+                            .at = {.seed = seed}};
 }
 
 void wp_gather_clear(struct wp_gather *g)
@@ -169,8 +174,11 @@ static int tier_of(const struct wp_gather *g, uint32_t end)
 static void look(struct wp_gather *g, uint32_t end)
 {
     struct wp_gather_part *last = &g->part[end];
-    struct wp_gathered b = {
-        .name = last->hash, .was = last->told, .now = tier_of(g, end), .seed = last->seed, .bigram = g->bigram};
+    struct wp_gathered b = {.name = last->hash,
+                            .was = last->told,
+                            .now = tier_of(g, end),
+                            .seed = last->seed,
+                            .bigram = g->bigram};
     size_t at = g->parts;
 
     if (b.was == b.now)
@@ -221,8 +229,9 @@ static void give(struct wp_gather *g, uint32_t i, uint8_t tier)
         look_below(g, i);
 }
 
-size_t wp_gather_store(struct wp_gather *g, const uint64_t hash[], size_t n, bool has_parent, uint64_t parent,
-                       const uint32_t token[], uint64_t seed, bool opaque, uint8_t tier)
+size_t wp_gather_store(struct wp_gather *g, const uint64_t hash[], size_t n, bool has_parent,
+                       uint64_t parent, const uint32_t token[], uint64_t seed, bool opaque,
+                       uint8_t tier)
 {
     uint32_t up = has_parent ? find(g, parent) : 0;
 
@@ -235,7 +244,8 @@ size_t wp_gather_store(struct wp_gather *g, const uint64_t hash[], size_t n, boo
                 return k;
             g->part[i].seed = seed;
             g->part[i].opaque = opaque;
-            memcpy(g->token + i * width(g), token + k * g->size, (g->size + g->bigram) * sizeof token[0]);
+            memcpy(g->token + i * width(g), token + k * g->size,
+                   (g->size + g->bigram) * sizeof token[0]);
             if (up && g->part[up].pos + 1 < g->parts) {
                 hang(g, i, up);
             } else {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of hybrid models: which one decides, which restrict it, and how. */
-#include "adapters/events/publisher_impl.h"
+#include "adapters/events/ingest_impl.h"
 
 static const struct group everyone = {0, GROUP_MAIN, 0};
 static const struct group nobody = {0, GROUP_IGNORED, 0};
 
 static bool is_window(const struct wp_event *e)
 {
-    return (wp_str_is(e->spec_kind, "sliding_window") || wp_str_is(e->spec_kind, "sliding_window_mla")) &&
+    return (wp_str_is(e->spec_kind, "sliding_window") ||
+            wp_str_is(e->spec_kind, "sliding_window_mla")) &&
            e->has_window && e->window > 1;
 }
 
 /* Blocks that the group must hold before a prefix's end; 0: it cannot restrict. */
-static uint32_t blocks_of(const struct wp_publisher *p, const struct wp_event *e)
+static uint32_t blocks_of(const struct wp_ingest *p, const struct wp_event *e)
 {
     uint64_t size = e->block_size, blocks;
 
@@ -27,7 +28,7 @@ static uint32_t blocks_of(const struct wp_publisher *p, const struct wp_event *e
 }
 
 /* A store shows a group for the first time. */
-static struct group learn(struct wp_publisher *p, const struct wp_event *e)
+static struct group learn(struct wp_ingest *p, const struct wp_event *e)
 {
     struct group g = {e->group, GROUP_IGNORED, 0};
     uint32_t blocks = blocks_of(p, e);
@@ -35,8 +36,8 @@ static struct group learn(struct wp_publisher *p, const struct wp_event *e)
     if (e->main_group && !p->has_main) {
         g.role = GROUP_MAIN;
         p->has_main = true;
-    } else if (blocks && wp_index_window(p->conf.index, p->conf.holder, (uint16_t)(p->restricting + 1), 0,
-                                         blocks) == 0) {
+    } else if (blocks && wp_index_window(p->conf.index, p->conf.holder,
+                                         (uint16_t)(p->restricting + 1), 0, blocks) == 0) {
         g.role = GROUP_RESTRICTS;
         g.number = ++p->restricting;
     }
@@ -45,7 +46,7 @@ static struct group learn(struct wp_publisher *p, const struct wp_event *e)
     return g;
 }
 
-struct group wp_publisher_group(struct wp_publisher *p, const struct wp_event *e)
+struct group wp_ingest_group(struct wp_ingest *p, const struct wp_event *e)
 {
     bool store = e->kind == WP_EVENT_STORED;
 
@@ -61,7 +62,7 @@ struct group wp_publisher_group(struct wp_publisher *p, const struct wp_event *e
     return e->group == 0 && !p->has_main ? everyone : nobody;
 }
 
-void wp_publisher_forget_groups(struct wp_publisher *p)
+void wp_ingest_forget_groups(struct wp_ingest *p)
 {
     for (; p->restricting; p->restricting--)
         wp_index_window(p->conf.index, p->conf.holder, p->restricting, 0, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is kept of hashes beside the index: tiers of blocks to come, and salts of chains. */
-#include "adapters/events/publisher_impl.h"
+#include "adapters/events/ingest_impl.h"
 #include "index/identity.h"
 
 enum { PARKED_MS = 30000 };
@@ -12,7 +12,7 @@ static uint64_t parked_key(uint64_t engine, uint8_t tier)
     return wp_hash_next(engine, tier);
 }
 
-static void sweep(struct wp_publisher *p, uint64_t now_ms)
+static void sweep(struct wp_ingest *p, uint64_t now_ms)
 {
     uint64_t key, v;
     bool any = true;
@@ -26,7 +26,7 @@ static void sweep(struct wp_publisher *p, uint64_t now_ms)
     }
 }
 
-void wp_publisher_park(struct wp_publisher *p, uint64_t engine, uint8_t tier)
+void wp_ingest_park(struct wp_ingest *p, uint64_t engine, uint8_t tier)
 {
     size_t max = p->conf.parked_max ? p->conf.parked_max : PARKED_MAX;
     uint64_t now_ms = p->now_us / 1000, count = 0, key = parked_key(engine, tier), v;
@@ -41,7 +41,7 @@ void wp_publisher_park(struct wp_publisher *p, uint64_t engine, uint8_t tier)
         p->counts.parked++;
 }
 
-bool wp_publisher_unpark(struct wp_publisher *p, uint64_t engine, uint8_t tier)
+bool wp_ingest_unpark(struct wp_ingest *p, uint64_t engine, uint8_t tier)
 {
     uint64_t key = parked_key(engine, tier), v;
 
@@ -54,7 +54,7 @@ bool wp_publisher_unpark(struct wp_publisher *p, uint64_t engine, uint8_t tier)
     return (v >> COUNT_BITS) + PARKED_MS >= p->now_us / 1000;
 }
 
-void wp_publisher_salt_store(struct wp_publisher *p, const struct wp_event *e, uint64_t salt)
+void wp_ingest_salt_store(struct wp_ingest *p, const struct wp_event *e, uint64_t salt)
 {
     size_t max = p->conf.salted_max ? p->conf.salted_max : SALTED_MAX;
 
@@ -71,7 +71,7 @@ void wp_publisher_salt_store(struct wp_publisher *p, const struct wp_event *e, u
     }
 }
 
-void wp_publisher_salt_remove(struct wp_publisher *p, const struct wp_event *e)
+void wp_ingest_salt_remove(struct wp_ingest *p, const struct wp_event *e)
 {
     for (size_t i = 0; p->salted.n && i < e->n; i++) {
         uint64_t *copies = wp_map_at(&p->salted, e->hash[i]);

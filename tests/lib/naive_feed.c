@@ -64,7 +64,8 @@ static void place(struct wp_naive_feed *f, const struct wp_event *e, size_t i, s
         abort();
     if (up)
         memcpy(u->token, up->token, up->n * sizeof *u->token);
-    memcpy(u->token + u->n - e->block_size, e->token + from, (e->block_size + e->bigram) * sizeof *u->token);
+    memcpy(u->token + u->n - e->block_size, e->token + from,
+           (e->block_size + e->bigram) * sizeof *u->token);
 }
 
 static void store(struct wp_naive_feed *f, const struct wp_event *e)
@@ -72,7 +73,8 @@ static void store(struct wp_naive_feed *f, const struct wp_event *e)
     for (size_t i = 0; i < e->n; i++) {
         if (e->use == WP_EVENT_INDEX)
             place(f, e, i, i * e->block_size);
-        if (e->use == WP_EVENT_INDEX || e->use == WP_EVENT_NON_MAIN_GROUP || find(f, e->group, e->hash[i]))
+        if (e->use == WP_EVENT_INDEX || e->use == WP_EVENT_NON_MAIN_GROUP ||
+            find(f, e->group, e->hash[i]))
             make(f, e->group, e->hash[i])->copies[e->tier]++;
     }
 }
@@ -110,9 +112,10 @@ static int fastest(const struct wp_naive_unit *u)
     return -1;
 }
 
-/* The fastest tier of a main unit (of that size; 0: any) that has what lies between the two tokens of the prompt; -1: none. */
-static int held(const struct wp_naive_feed *f, const uint32_t token[], size_t from, size_t to, size_t size,
-                struct wp_str lora, struct wp_str salt)
+/* The fastest tier of a main unit (of that size; 0: any) that has what lies between the two tokens
+ * of the prompt; -1: none. */
+static int held(const struct wp_naive_feed *f, const uint32_t token[], size_t from, size_t to,
+                size_t size, struct wp_str lora, struct wp_str salt)
 {
     int best = -1;
 
@@ -120,17 +123,18 @@ static int held(const struct wp_naive_feed *f, const uint32_t token[], size_t fr
         const struct wp_naive_unit *u = &f->unit[i];
         int t = fastest(u);
 
-        if (u->main && t >= 0 && u->placed && (!size || u->size == size) && wp_str_is(lora, u->lora) && wp_str_is(salt, u->salt) &&
-            u->n - u->size <= from && u->n >= to &&
-            memcmp(token, u->token, (to + u->bigram) * sizeof token[0]) == 0 && (best < 0 || t < best))
+        if (u->main && t >= 0 && u->placed && (!size || u->size == size) &&
+            wp_str_is(lora, u->lora) && wp_str_is(salt, u->salt) && u->n - u->size <= from &&
+            u->n >= to && memcmp(token, u->token, (to + u->bigram) * sizeof token[0]) == 0 &&
+            (best < 0 || t < best))
             best = t;
     }
     return best;
 }
 
 /* A block may also be there in parts: then it is in the slowest of their tiers. */
-static int block(const struct wp_naive_feed *f, const uint32_t token[], size_t i, uint32_t size, struct wp_str lora,
-                 struct wp_str salt)
+static int block(const struct wp_naive_feed *f, const uint32_t token[], size_t i, uint32_t size,
+                 struct wp_str lora, struct wp_str salt)
 {
     int best = held(f, token, i * size, (i + 1) * size, 0, lora, salt);
 
@@ -156,7 +160,8 @@ static bool in_window(const struct wp_naive_feed *f, const uint32_t token[], siz
     for (size_t i = 0; i < f->n; i++) {
         const struct wp_naive_unit *u = &f->unit[i];
 
-        if (!u->main || u->n != n || fastest(u) < 0 || memcmp(token, u->token, n * sizeof token[0]) != 0)
+        if (!u->main || u->n != n || fastest(u) < 0 ||
+            memcmp(token, u->token, n * sizeof token[0]) != 0)
             continue;
         for (size_t k = 0; k < f->n; k++)
             if (!f->unit[k].main && f->unit[k].hash == u->hash && fastest(&f->unit[k]) >= 0)
@@ -165,8 +170,8 @@ static bool in_window(const struct wp_naive_feed *f, const uint32_t token[], siz
     return false;
 }
 
-size_t wp_naive_feed_claim(const struct wp_naive_feed *f, const uint32_t token[], size_t n, uint32_t size,
-                           struct wp_str lora, struct wp_str salt, size_t *slower)
+size_t wp_naive_feed_claim(const struct wp_naive_feed *f, const uint32_t token[], size_t n,
+                           uint32_t size, struct wp_str lora, struct wp_str salt, size_t *slower)
 {
     size_t usable = n ? (n - 1) / size : 0, k = 0, answer = 0, slow = 0;
 

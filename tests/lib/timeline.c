@@ -7,20 +7,20 @@
 
 enum { SECRET = 77 };
 
-static struct wp_publisher *publisher_of(struct wp_timeline *t, size_t rank)
+static struct wp_ingest *ingest_of(struct wp_timeline *t, size_t rank)
 {
-    struct wp_publisher_conf conf = {.index = t->ix,
-                                     .model = WP_STR("m"),
-                                     .domain = WP_STR(""),
-                                     .block_size = t->told_size,
-                                     .secret = SECRET};
+    struct wp_ingest_conf conf = {.index = t->ix,
+                                  .model = WP_STR("m"),
+                                  .domain = WP_STR(""),
+                                  .block_size = t->told_size,
+                                  .secret = SECRET};
     struct wp_err err = WP_ERR_INIT;
 
     if (t->rank[rank])
         return t->rank[rank];
     wp_index_holder(t->ix, WP_HOLDER_RANK, WP_NO_HOLDER, &t->holder[rank], &err);
     conf.holder = t->holder[rank];
-    EXPECT_INT("publisher", 0, wp_publisher_create(&t->rank[rank], &conf, &err));
+    EXPECT_INT("ingest", 0, wp_ingest_create(&t->rank[rank], &conf, &err));
     return t->rank[rank];
 }
 
@@ -40,17 +40,17 @@ static void on_step(void *arg, const struct wp_sub_step *step)
     struct wp_timeline_feed *f = arg;
     struct wp_timeline *t = f->of;
     size_t socket = (size_t)(f - t->feed), rank = socket;
-    struct wp_publisher *p;
+    struct wp_ingest *p;
 
     if (step->apply && f->batch.has_rank && f->batch.rank < WP_TIMELINE_RANKS)
         rank = f->batch.rank;
-    p = publisher_of(t, rank);
+    p = ingest_of(t, rank);
     if (step->clear == WP_CLEAR_DOUBT)
-        wp_publisher_doubt(p);
+        wp_ingest_doubt(p);
     if (step->clear == WP_CLEAR_GONE)
-        wp_publisher_gone(p);
+        wp_ingest_gone(p);
     if (step->apply)
-        wp_publisher_batch(p, &f->batch, t->now_us);
+        wp_ingest_batch(p, &f->batch, t->now_us);
 }
 
 void wp_timeline_init(struct wp_timeline *t, uint32_t told_size)
@@ -58,7 +58,8 @@ void wp_timeline_init(struct wp_timeline *t, uint32_t told_size)
     struct wp_err err = WP_ERR_INIT;
 
     *t = (struct wp_timeline){.told_size = told_size};
-    EXPECT_INT("index", 0, wp_index_create(&t->ix, &(struct wp_index_conf){.secret = SECRET}, &err));
+    EXPECT_INT("index", 0,
+               wp_index_create(&t->ix, &(struct wp_index_conf){.secret = SECRET}, &err));
     EXPECT_INT("overlap", 0, wp_overlap_init(&t->o, WP_TIMELINE_RANKS));
 }
 
@@ -69,7 +70,7 @@ void wp_timeline_fini(struct wp_timeline *t)
 
     EXPECT_TRUE(ok ? "verify" : err.text, ok);
     for (size_t i = 0; i < WP_TIMELINE_RANKS; i++) {
-        wp_publisher_destroy(t->rank[i]);
+        wp_ingest_destroy(t->rank[i]);
         if (t->feed[i].open)
             wp_subscriber_fini(&t->feed[i].sub);
     }
@@ -82,7 +83,8 @@ void wp_timeline_live(struct wp_timeline *t, size_t socket, const struct wp_str 
     struct wp_timeline_feed *f = &t->feed[socket];
 
     if (!f->open) {
-        wp_subscriber_init(&f->sub, &(struct wp_sub_conf){.head = on_head, .step = on_step, .arg = f});
+        wp_subscriber_init(&f->sub,
+                           &(struct wp_sub_conf){.head = on_head, .step = on_step, .arg = f});
         wp_subscriber_connected(&f->sub, t->now_us);
         f->of = t;
         f->open = true;
@@ -97,11 +99,12 @@ void wp_timeline_payload(struct wp_timeline *t, size_t rank, struct wp_str paylo
     struct wp_event_batch b;
 
     EXPECT_INT("payload", 0, wp_event_open(&b, payload, &err));
-    wp_publisher_batch(publisher_of(t, rank), &b, t->now_us);
+    wp_ingest_batch(ingest_of(t, rank), &b, t->now_us);
 }
 
 /* Blocks of pairs have a token more, at the same stride. */
-static size_t hash_prompt(const uint32_t token[], size_t n, uint32_t size, bool bigram, uint64_t seed, uint64_t *local)
+static size_t hash_prompt(const uint32_t token[], size_t n, uint32_t size, bool bigram,
+                          uint64_t seed, uint64_t *local)
 {
     size_t blocks = wp_usable_blocks(n, size);
 
@@ -110,10 +113,10 @@ static size_t hash_prompt(const uint32_t token[], size_t n, uint32_t size, bool 
     return blocks;
 }
 
-size_t wp_timeline_claim(struct wp_timeline *t, size_t rank, const uint32_t token[], size_t n, struct wp_str lora,
-                         struct wp_str salt, uint32_t *doubtful)
+size_t wp_timeline_claim(struct wp_timeline *t, size_t rank, const uint32_t token[], size_t n,
+                         struct wp_str lora, struct wp_str salt, uint32_t *doubtful)
 {
-    struct wp_publisher *p = publisher_of(t, rank);
+    struct wp_ingest *p = ingest_of(t, rank);
     uint64_t *local = wp_calloc(n + 1, sizeof *local);
     uint32_t space;
     size_t blocks, most = 0;
@@ -123,9 +126,10 @@ size_t wp_timeline_claim(struct wp_timeline *t, size_t rank, const uint32_t toke
     for (int bigram = 0; local && bigram <= 1; bigram++) {
         const struct wp_overlap_row *row;
 
-        if (!wp_publisher_space(p, bigram, &space))
+        if (!wp_ingest_space(p, bigram, &space))
             continue;
-        blocks = hash_prompt(token, n, wp_publisher_its_block_size(p), bigram, wp_hash_seed(lora, salt), local);
+        blocks = hash_prompt(token, n, wp_ingest_its_block_size(p), bigram,
+                             wp_hash_seed(lora, salt), local);
         wp_index_overlap(t->ix, space, local, blocks, &t->o);
         row = wp_overlap_of(&t->o, t->holder[rank]);
         if (!row || row->blocks <= most)

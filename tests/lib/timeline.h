@@ -7,7 +7,7 @@
 #ifndef WP_TESTS_LIB_TIMELINE_H
 #define WP_TESTS_LIB_TIMELINE_H
 
-#include "adapters/events/publisher.h"
+#include "adapters/events/ingest.h"
 #include "adapters/events/subscriber.h"
 
 enum { WP_TIMELINE_RANKS = 4 };
@@ -21,7 +21,7 @@ struct wp_timeline {
         struct wp_event_batch batch; /* what head() read, for the step that follows */
         bool open;
     } feed[WP_TIMELINE_RANKS];
-    struct wp_publisher *rank[WP_TIMELINE_RANKS];
+    struct wp_ingest *rank[WP_TIMELINE_RANKS];
     uint32_t holder[WP_TIMELINE_RANKS];
     uint32_t told_size; /* block size that publishers are told; 0: they learn it */
     uint64_t now_us;

@@ -68,7 +68,10 @@ static void put_event(struct out *o, const struct wp_wire_event *e)
     static const char *const tag[] = {"BlockStored", "BlockRemoved", "AllBlocksCleared", "Other"};
     const struct {
         const char *key, *text;
-    } texts[] = {{"medium", e->medium}, {"lora_name", e->lora}, {"cache_salt", e->salt}, {"kv_cache_spec_kind", e->spec_kind}};
+    } texts[] = {{"medium", e->medium},
+                 {"lora_name", e->lora},
+                 {"cache_salt", e->salt},
+                 {"kv_cache_spec_kind", e->spec_kind}};
     struct out body = {0};
     uint32_t pairs = 1;
 

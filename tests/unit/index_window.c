@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups that restrict, and blocks that are never certain.  Letters are blocks, hashes and names. */
+/* Groups that restrict, and blocks that are never certain.  Letters are blocks, hashes and names.
+ */
 #include "base/mem.h"
 #include "tests/lib/index_rig.h"
 #include "tests/lib/test.h"
 
 enum { MAIN = 0, WIN = 5 };
 
-static void share(struct wp_index_rig *r, enum wp_kv_kind kind, uint32_t holder, uint16_t group, const char *blocks)
+static void share(struct wp_index_rig *r, enum wp_kv_kind kind, uint32_t holder, uint16_t group,
+                  const char *blocks)
 {
     uint64_t hash[WP_INDEX_RIG_LONGEST];
     struct wp_kv_event ev = {
@@ -17,7 +19,8 @@ static void share(struct wp_index_rig *r, enum wp_kv_kind kind, uint32_t holder,
 }
 
 /* "blocks gpu cpu ?doubtful" for each of the named holders, in one look-up. */
-static void ask(struct wp_index_rig *r, const char *label, const char *prompt, uint32_t holder, const char *want)
+static void ask(struct wp_index_rig *r, const char *label, const char *prompt, uint32_t holder,
+                const char *want)
 {
     uint64_t local[WP_INDEX_RIG_LONGEST];
     const struct wp_overlap_row *row;
@@ -26,7 +29,8 @@ static void ask(struct wp_index_rig *r, const char *label, const char *prompt, u
     wp_index_overlap(r->ix, r->space, local, wp_index_rig_letters(prompt, local), &r->o);
     row = wp_overlap_of(&r->o, holder);
     if (row)
-        snprintf(got, sizeof got, "%u %u %u ?%u", row->blocks, row->tier[0], row->tier[1], row->doubtful);
+        snprintf(got, sizeof got, "%u %u %u ?%u", row->blocks, row->tier[0], row->tier[1],
+                 row->doubtful);
     EXPECT_TEXT(label, want, wp_str_of(got));
 }
 
@@ -143,7 +147,8 @@ static void a_vague_block_is_in_doubt_whoever_confirms_it(void)
     static const bool vague[] = {false, true, false};
     uint64_t hash[] = {'a', 'b', 'c'};
     struct wp_index_rig r;
-    struct wp_kv_event ev = {.main_group = true, .n = 3, .engine = hash, .local = hash, .vague = vague};
+    struct wp_kv_event ev = {
+        .main_group = true, .n = 3, .engine = hash, .local = hash, .vague = vague};
 
     wp_index_rig_init(&r, NULL);
     ev.holder = r.w[2];
@@ -164,12 +169,14 @@ static void a_vague_block_is_in_doubt_whoever_confirms_it(void)
 const struct wp_suite suite_index_window = {
     "index_window",
     (const struct wp_test[]){
-        {"the largest end that the window holds counts", the_largest_end_that_the_window_holds_counts},
+        {"the largest end that the window holds counts",
+         the_largest_end_that_the_window_holds_counts},
         {"several windows must agree, and a node's blocks come whole",
          several_windows_must_agree_and_a_nodes_blocks_come_whole},
         {"windows out of bounds are refused", windows_out_of_bounds_are_refused},
         {"what windows hold is bounded too", what_windows_hold_is_bounded_too},
-        {"a vague block is in doubt whoever confirms it", a_vague_block_is_in_doubt_whoever_confirms_it},
+        {"a vague block is in doubt whoever confirms it",
+         a_vague_block_is_in_doubt_whoever_confirms_it},
         {NULL, NULL},
     },
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What running engines published and what they said themselves of each prompt: the index must say the same, at every
- * step but those that come before the news of a reset or a restart can have arrived.
+ * What running engines published and what they said themselves of each prompt: the index must say
+ * the same, at every step but those that come before the news of a reset or a restart can have
+ * arrived.
  */
 #include "base/mem.h"
 #include "tests/lib/bytes.h"
@@ -42,9 +43,8 @@ static json_t *step_of(const struct play *p, json_int_t id)
     json_t *step;
     size_t i;
 
-    json_array_foreach(json_object_get(p->expected, "steps"), i, step)
-        if (json_integer_value(json_object_get(step, "id")) == id)
-            return step;
+    json_array_foreach(json_object_get(p->expected, "steps"), i,
+                       step) if (json_integer_value(json_object_get(step, "id")) == id) return step;
     return NULL;
 }
 
@@ -57,9 +57,8 @@ static size_t from_step(const struct play *p, json_int_t id, size_t n, uint32_t 
     uint32_t *all = wp_calloc(PROMPT_MAX, sizeof *all);
     size_t have = prompt_of(p, step, all), i;
 
-    json_array_foreach(output, i, token)
-        if (have < PROMPT_MAX)
-            all[have++] = (uint32_t)json_integer_value(token);
+    json_array_foreach(output, i, token) if (have < PROMPT_MAX) all[have++] =
+        (uint32_t)json_integer_value(token);
     EXPECT_TRUE("as many tokens as are wanted", n <= have && n <= room);
     n = n < room ? n : room;
     memcpy(out, all, n * sizeof *out);
@@ -74,7 +73,8 @@ static size_t prompt_of(const struct play *p, const json_t *step, uint32_t out[P
 
     json_array_foreach(json_object_get(step, "prompt"), i, part)
     {
-        json_int_t a = json_integer_value(json_array_get(part, 1)), count = json_integer_value(json_array_get(part, 2));
+        json_int_t a = json_integer_value(json_array_get(part, 1)),
+                   count = json_integer_value(json_array_get(part, 2));
 
         if (strcmp(json_string_value(json_array_get(part, 0)), "step") == 0) {
             n += from_step(p, a, (size_t)count, out + n, PROMPT_MAX - n);
@@ -94,15 +94,18 @@ static struct wp_str text_of(const json_t *o, const char *key)
 static void compare(struct play *p, const char *name, const json_t *step)
 {
     uint32_t token[PROMPT_MAX];
-    size_t n = prompt_of(p, step, token), rank = (size_t)json_integer_value(json_object_get(step, "rank"));
+    size_t n = prompt_of(p, step, token),
+           rank = (size_t)json_integer_value(json_object_get(step, "rank"));
     size_t claim = p->block_size * wp_timeline_claim(&p->t, rank, token, n, text_of(step, "lora"),
                                                      text_of(step, "cache_salt"), NULL);
-    size_t cached = (size_t)json_integer_value(json_object_get(step, "cached_tokens")); /* null: none */
+    size_t cached =
+        (size_t)json_integer_value(json_object_get(step, "cached_tokens")); /* null: none */
     bool stale = json_is_true(json_object_get(step, "stale"));
     char label[160];
 
     EXPECT_UINT("prompt", (size_t)json_integer_value(json_object_get(step, "prompt_tokens")), n);
-    snprintf(label, sizeof label, "%s step %d, %s", name, (int)json_integer_value(json_object_get(step, "id")),
+    snprintf(label, sizeof label, "%s step %d, %s", name,
+             (int)json_integer_value(json_object_get(step, "id")),
              json_string_value(json_object_get(step, "label")));
     if (stale) {
         p->stale++;
@@ -120,7 +123,8 @@ static void live(struct play *p, const json_t *line, struct wp_naive_feed *naive
     char *own[3];
 
     for (size_t i = 0; i < 3; i++) {
-        struct wp_str text = wp_str_of(json_string_value(json_array_get(json_object_get(line, "frames"), i)));
+        struct wp_str text =
+            wp_str_of(json_string_value(json_array_get(json_object_get(line, "frames"), i)));
 
         own[i] = p->hex ? wp_test_hex(text, &frame[i].n) : wp_test_base64(text, &frame[i].n);
         frame[i].p = own[i];
@@ -170,11 +174,10 @@ static const struct {
     const char *name;
     size_t steps, stale, messages;
 } timelines[] = {
-    {"vllm_0.23.0", 111, 1, 134},
-    {"vllm_0.32.0", 115, 1, 117},
-    {"vllm_0.32.0_restart", 43, 2, 37}, /* killed and started anew: numbers begin again, and nothing says so */
-    {"vllm_0.32.0_lora", 11, 1, 7},
-    {"vllm_0.32.0_window", 37, 0, 31},
+    {"vllm_0.23.0", 111, 1, 134},       {"vllm_0.32.0", 115, 1, 117},
+    {"vllm_0.32.0_restart", 43, 2, 37}, /* killed and started anew: numbers begin again, and nothing
+                                           says so */
+    {"vllm_0.32.0_lora", 11, 1, 7},     {"vllm_0.32.0_window", 37, 0, 31},
     {"vllm_0.32.0_dp2", 6, 2, 10},
 };
 
@@ -201,7 +204,7 @@ static void compare_all(struct play *p, const char *name, const struct wp_naive_
     for (size_t i = 0; i < naive->n; i++) {
         const struct wp_naive_unit *u = &naive->unit[i];
         struct wp_str lora = wp_str_of(u->lora), salt = wp_str_of(u->salt);
-        uint32_t token[PROMPT_MAX] = {0}, size = wp_publisher_its_block_size(p->t.rank[0]);
+        uint32_t token[PROMPT_MAX] = {0}, size = wp_ingest_its_block_size(p->t.rank[0]);
         size_t slower;
 
         if (!u->placed || u->n + 1 > PROMPT_MAX)
@@ -222,8 +225,8 @@ static void other_captures_agree_with_a_naive_reading(void)
         bool hex;
         size_t messages;
     } captures[] = {
-        {"sglang_0.5.23_live.jsonl", true, 11},                      /* with a gap: salted, sessions, a flush */
-        {"sglang_0.5.23_events.jsonl", true, 25},                    /* splits, evictions, pairs, pages, four tiers */
+        {"sglang_0.5.23_live.jsonl", true, 11},   /* with a gap: salted, sessions, a flush */
+        {"sglang_0.5.23_events.jsonl", true, 25}, /* splits, evictions, pairs, pages, four tiers */
         {"vllm_0.32.0_bin_hashes_events.jsonl", false, 4},
     };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random engines against a naive reading of their events: blocks of our size, chunks and parts of it, tiers, copies,
- * evictions in any order, a window group; messages in the wire's form, through decoder, publisher and index.
+ * Random engines against a naive reading of their events: blocks of our size, chunks and parts of
+ * it, tiers, copies, evictions in any order, a window group; messages in the wire's form, through
+ * decoder, publisher and index.
  */
 #include "base/mem.h"
 #include "base/rng.h"
@@ -91,15 +92,19 @@ static void remove_some(struct world *w, size_t n)
 {
     for (; n && w->n; n--) {
         struct held *h = &w->held[below(w, w->n)];
-        struct wp_wire_event e = {
-            .kind = WP_EVENT_REMOVED, .hash = &h->hash, .n = 1, .medium = media[h->tier], .group = &h->group};
+        struct wp_wire_event e = {.kind = WP_EVENT_REMOVED,
+                                  .hash = &h->hash,
+                                  .n = 1,
+                                  .medium = media[h->tier],
+                                  .group = &h->group};
 
         send(w, &e, 1);
         *h = w->held[--w->n];
     }
 }
 
-/* The window group keeps the last blocks of what is stored; its store comes before the main group's, as vLLM's does. */
+/* The window group keeps the last blocks of what is stored; its store comes before the main
+ * group's, as vLLM's does. */
 static void store(struct world *w)
 {
     static const uint32_t sizes[] = {B, B, B, 2 * B, 3 * B, 2}, groups[] = {0, 1};
@@ -165,13 +170,14 @@ static void compare(struct world *w)
     const struct wp_overlap_row *row;
 
     prompt(w, token);
-    want = wp_naive_feed_claim(&w->naive, token, TOKENS + 1, B, wp_str_of(NULL), wp_str_of(NULL), &slower);
+    want = wp_naive_feed_claim(&w->naive, token, TOKENS + 1, B, wp_str_of(NULL), wp_str_of(NULL),
+                               &slower);
     got = wp_timeline_claim(&w->t, 0, token, TOKENS + 1, wp_str_of(NULL), wp_str_of(NULL), NULL);
     row = wp_overlap_of(&w->t.o, w->t.holder[0]);
     gpu = row ? row->tier[0] : 0;
     if (!w->wrong[0] && (want != got || want - slower != gpu))
-        snprintf(w->wrong, sizeof w->wrong, "want %zu, %zu of them in GPU memory, got %zu and %zu", want, want - slower,
-                 got, gpu);
+        snprintf(w->wrong, sizeof w->wrong, "want %zu, %zu of them in GPU memory, got %zu and %zu",
+                 want, want - slower, got, gpu);
 }
 
 static void one_step(struct world *w)
@@ -206,7 +212,8 @@ static void claims_are_what_a_naive_reading_says(void)
             one_step(&w);
             compare(&w);
         }
-        snprintf(label, sizeof label, "seed %u, step %zu: %s", (unsigned)seed, step, w.wrong[0] ? w.wrong : "agrees");
+        snprintf(label, sizeof label, "seed %u, step %zu: %s", (unsigned)seed, step,
+                 w.wrong[0] ? w.wrong : "agrees");
         EXPECT_TRUE(label, !w.wrong[0]);
         wp_timeline_fini(&w.t);
         wp_naive_feed_fini(&w.naive);
@@ -214,8 +221,8 @@ static void claims_are_what_a_naive_reading_says(void)
     EXPECT_INT("nothing leaks", live, wp_mem_live());
 }
 
-const struct wp_suite suite_publisher_random = {
-    "publisher_random",
+const struct wp_suite suite_ingest_random = {
+    "ingest_random",
     (const struct wp_test[]){
         {"claims are what a naive reading says", claims_are_what_a_naive_reading_says},
         {NULL, NULL},

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * adapters/events/publisher_impl.h - what publisher.c (events), groups.c (who speaks), content.c (what a block is called)
- * and parked.c (tiers of blocks to come) share.
+ * adapters/events/ingest_impl.h - what ingest.c (events), sizes.c (block size), groups.c (who speaks), content.c (what a
+ * block is called) and parked.c (tiers of blocks to come) share.
  */
 #ifndef WP_ADAPTERS_EVENTS_PUBLISHER_IMPL_H
 #define WP_ADAPTERS_EVENTS_PUBLISHER_IMPL_H
 
 #include "adapters/events/gather.h"
-#include "adapters/events/publisher.h"
+#include "adapters/events/ingest.h"
 #include "base/map.h"
 
 enum { GROUPS_MAX = 64 };
@@ -20,10 +20,10 @@ struct group {
     uint16_t number; /* in the index: the main group is 0 */
 };
 
-struct wp_publisher {
-    struct wp_publisher_conf conf;
+struct wp_ingest {
+    struct wp_ingest_conf conf;
     char *model, *domain;
-    struct wp_publisher_counts counts;
+    struct wp_ingest_counts counts;
     struct wp_event_scratch scratch;
 
     uint32_t block_size; /* 0: not known */
@@ -50,9 +50,18 @@ struct wp_publisher {
     uint64_t now_us;
 };
 
+/* The space of our block size, made when new; it is that of removals from now on.  False: out of memory. */
+bool wp_ingest_make_space(struct wp_ingest *p, bool bigram);
+/* Of any event: a main group's store in GPU memory tells the block size. */
+void wp_ingest_learn_size(struct wp_ingest *p, const struct wp_event *e);
+/* No main group has spoken yet: one that restricts has blocks of the same size, as a rule. */
+void wp_ingest_presume_size(struct wp_ingest *p, const struct wp_event *e);
+/* Groups that restrict may speak first in a batch, and what they say needs the size and the space. */
+void wp_ingest_look_ahead(struct wp_ingest *p, struct wp_event_batch b);
+
 /* The role of the event's group, learnt from it when new, and its number in the index. */
-struct group wp_publisher_group(struct wp_publisher *p, const struct wp_event *e);
-void wp_publisher_forget_groups(struct wp_publisher *p);
+struct group wp_ingest_group(struct wp_ingest *p, const struct wp_event *e);
+void wp_ingest_forget_groups(struct wp_ingest *p);
 
 /* What names the event's blocks beside their tokens. */
 struct wp_content {
@@ -61,17 +70,17 @@ struct wp_content {
     bool plain;    /* tokens and seed are all there is */
     bool opaque;   /* some block matches nothing */
 };
-void wp_publisher_content(const struct wp_publisher *p, const struct wp_event *e, struct wp_content *c);
+void wp_ingest_content(const struct wp_ingest *p, const struct wp_event *e, struct wp_content *c);
 /* Local hashes of the event's n * k blocks into p->local, and which are vague (false: none is, and p->vague is not written). */
-bool wp_publisher_hash(struct wp_publisher *p, const struct wp_event *e, const struct wp_content *c, size_t k);
-uint64_t wp_publisher_nowhere(const struct wp_publisher *p, uint64_t engine); /* a local hash that matches nothing */
+bool wp_ingest_hash(struct wp_ingest *p, const struct wp_event *e, const struct wp_content *c, size_t k);
+uint64_t wp_ingest_nowhere(const struct wp_ingest *p, uint64_t engine); /* a local hash that matches nothing */
 
 /* The salt of a chain: told with its first block, and known by any of its blocks until all their copies are gone. */
-void wp_publisher_salt_store(struct wp_publisher *p, const struct wp_event *e, uint64_t salt);
-void wp_publisher_salt_remove(struct wp_publisher *p, const struct wp_event *e);
+void wp_ingest_salt_store(struct wp_ingest *p, const struct wp_event *e, uint64_t salt);
+void wp_ingest_salt_remove(struct wp_ingest *p, const struct wp_event *e);
 
 /* Stores of a tier that came before their blocks. */
-void wp_publisher_park(struct wp_publisher *p, uint64_t engine, uint8_t tier);
-bool wp_publisher_unpark(struct wp_publisher *p, uint64_t engine, uint8_t tier); /* one of them */
+void wp_ingest_park(struct wp_ingest *p, uint64_t engine, uint8_t tier);
+bool wp_ingest_unpark(struct wp_ingest *p, uint64_t engine, uint8_t tier); /* one of them */
 
 #endif

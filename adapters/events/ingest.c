@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "adapters/events/publisher_impl.h"
+#include "adapters/events/ingest_impl.h"
 
 #include "base/mem.h"
 #include "index/identity.h"
 
-enum { PAGE_TINY = 2, PAGE_GATHERED = 16 }; /* pages up to the one are gathered into the other, unless a size is told */
 enum { PARTS_MAX = 1 << 20 };
-#define PIECE UINT64_C(0x7069656365) /* any number; what it makes of an engine hash is one only by accident */
+/* Any number: what it makes of an engine hash is another one only by accident. */
+#define PIECE UINT64_C(0x7069656365)
 
-int wp_publisher_create(struct wp_publisher **out, const struct wp_publisher_conf *conf, struct wp_err *err)
+int wp_ingest_create(struct wp_ingest **out, const struct wp_ingest_conf *conf, struct wp_err *err)
 {
-    struct wp_publisher *p = wp_calloc(1, sizeof *p);
+    struct wp_ingest *p = wp_calloc(1, sizeof *p);
 
     if (!p)
-        return wp_fail(err, WP_ENOMEM, "publisher: out of memory");
+        return wp_fail(err, WP_ENOMEM, "ingest: out of memory");
     p->conf = *conf;
     p->model = wp_strndup(conf->model.n ? conf->model.p : "", conf->model.n);
     p->domain = wp_strndup(conf->domain.n ? conf->domain.p : "", conf->domain.n);
     if (!p->model || !p->domain) {
-        wp_publisher_destroy(p);
-        return wp_fail(err, WP_ENOMEM, "publisher: out of memory");
+        wp_ingest_destroy(p);
+        return wp_fail(err, WP_ENOMEM, "ingest: out of memory");
     }
     p->conf.model.p = p->model;
     p->conf.domain.p = p->domain;
@@ -30,7 +30,7 @@ int wp_publisher_create(struct wp_publisher **out, const struct wp_publisher_con
     return 0;
 }
 
-void wp_publisher_destroy(struct wp_publisher *p)
+void wp_ingest_destroy(struct wp_ingest *p)
 {
     if (!p)
         return;
@@ -57,8 +57,8 @@ static void map_empty(struct wp_map *m)
 
 /* --- the index -------------------------------------------------------------------------------- */
 
-static struct wp_kv_event event_of(const struct wp_publisher *p, enum wp_kv_kind kind, const struct group *g,
-                                   uint8_t tier)
+static struct wp_kv_event event_of(const struct wp_ingest *p, enum wp_kv_kind kind,
+                                   const struct group *g, uint8_t tier)
 {
     return (struct wp_kv_event){
         .kind = kind,
@@ -71,8 +71,8 @@ static struct wp_kv_event event_of(const struct wp_publisher *p, enum wp_kv_kind
 }
 
 /* Hashes without content: removals, tiers, and all that groups which restrict say. */
-static struct wp_kv_result say(struct wp_publisher *p, enum wp_kv_kind kind, const struct group *g, uint8_t tier,
-                               const uint64_t hash[], size_t n)
+static struct wp_kv_result say(struct wp_ingest *p, enum wp_kv_kind kind, const struct group *g,
+                               uint8_t tier, const uint64_t hash[], size_t n)
 {
     struct wp_kv_event ev = event_of(p, kind, g, tier);
     struct wp_kv_result res;
@@ -85,10 +85,11 @@ static struct wp_kv_result say(struct wp_publisher *p, enum wp_kv_kind kind, con
 }
 
 /*
- * One hash of the main group, of which no content is said: it may be of either space, as a publisher may have sent both.
- * The index's word for it: known or not.
+ * One hash of the main group, of which no content is said: it may be of either space, as a
+ * publisher may have sent both. The index's word for it: known or not.
  */
-static bool say_of(struct wp_publisher *p, enum wp_kv_kind kind, const struct group *g, uint8_t tier, uint64_t hash)
+static bool say_of(struct wp_ingest *p, enum wp_kv_kind kind, const struct group *g, uint8_t tier,
+                   uint64_t hash)
 {
     bool last = p->bigram, known = false;
 
@@ -99,13 +100,14 @@ static bool say_of(struct wp_publisher *p, enum wp_kv_kind kind, const struct gr
 }
 
 /* What was said without a group is meant for those that restrict as well. */
-static void say_to_all(struct wp_publisher *p, enum wp_kv_kind kind, const struct wp_event *e, uint8_t tier)
+static void say_to_all(struct wp_ingest *p, enum wp_kv_kind kind, const struct wp_event *e,
+                       uint8_t tier)
 {
     for (uint16_t number = 1; !e->has_group && number <= p->restricting; number++)
         say(p, kind, &(struct group){0, GROUP_RESTRICTS, number}, tier, e->hash, e->n);
 }
 
-static uint8_t tier_of(const struct wp_publisher *p, const struct wp_event *e)
+static uint8_t tier_of(const struct wp_ingest *p, const struct wp_event *e)
 {
     for (size_t i = 0; e->medium.p && i < p->conf.n_media; i++)
         if (wp_str_ieq(e->medium, p->conf.medium[i].name))
@@ -113,65 +115,7 @@ static uint8_t tier_of(const struct wp_publisher *p, const struct wp_event *e)
     return e->tier == WP_EVENT_UNKNOWN ? WP_TIER_MAX - 1 : (uint8_t)e->tier;
 }
 
-/* --- sizes ------------------------------------------------------------------------------------ */
-
-static bool make_space(struct wp_publisher *p, bool bigram)
-{
-    struct wp_err err = WP_ERR_INIT;
-
-    if (!p->has_space[bigram] &&
-        wp_index_space(p->conf.index, p->conf.model, p->block_size, p->conf.domain,
-                       bigram ? WP_SPACE_BIGRAM : WP_SPACE_TOKENS, &p->space[bigram], &err) < 0)
-        return false;
-    p->has_space[bigram] = true;
-    p->bigram = bigram;
-    return true;
-}
-
-/* A main group's store in GPU memory tells the block size. */
-static void learn_size(struct wp_publisher *p, const struct wp_event *e)
-{
-    if (e->kind != WP_EVENT_STORED || e->use != WP_EVENT_INDEX || e->tier != WP_EVENT_GPU ||
-        e->block_size > BLOCK_SIZE_MAX)
-        return;
-    if (p->presumed && p->block_size != e->block_size)
-        wp_publisher_gone(p);
-    p->presumed = false;
-    if (!p->block_size)
-        p->block_size = e->block_size <= PAGE_TINY ? PAGE_GATHERED : e->block_size;
-    make_space(p, e->bigram);
-}
-
-/* No main group has spoken yet: one that restricts has blocks of the same size, as a rule. */
-static void presume_size(struct wp_publisher *p, const struct wp_event *e)
-{
-    if (p->has_space[p->bigram] || e->tier != WP_EVENT_GPU || !e->n_tokens || !e->block_size ||
-        e->block_size > BLOCK_SIZE_MAX)
-        return;
-    p->presumed = !p->block_size;
-    if (!p->block_size)
-        p->block_size = e->block_size;
-    make_space(p, e->bigram);
-}
-
-/* Groups that restrict may speak first, and what they say needs the size and the space. */
-static void look_ahead(struct wp_publisher *p, struct wp_event_batch b)
-{
-    struct wp_event e;
-
-    while (!p->has_space[p->bigram]) {
-        int rc = wp_event_next(&b, &p->scratch, &e);
-
-        if (rc == 0)
-            return;
-        if (rc > 0)
-            learn_size(p, &e);
-        else
-            wp_event_pass(&b);
-    }
-}
-
-static bool make_room(struct wp_publisher *p, size_t n)
+static bool make_room(struct wp_ingest *p, size_t n)
 {
     uint64_t *engine, *local;
     bool *vague;
@@ -199,8 +143,8 @@ static uint64_t piece(uint64_t chunk, size_t j)
 }
 
 /* The other pieces of a chunk that the index knows: what is said of it is meant for them. */
-static void say_of_pieces(struct wp_publisher *p, enum wp_kv_kind kind, const struct group *g, uint8_t tier,
-                          uint64_t chunk)
+static void say_of_pieces(struct wp_ingest *p, enum wp_kv_kind kind, const struct group *g,
+                          uint8_t tier, uint64_t chunk)
 {
     for (size_t j = 0; j + 1 < p->split_max; j++) {
         uint64_t name = piece(chunk, j);
@@ -210,17 +154,17 @@ static void say_of_pieces(struct wp_publisher *p, enum wp_kv_kind kind, const st
 }
 
 /* Tiers of this block that were told before it came. */
-static void unpark(struct wp_publisher *p, const struct group *g, uint64_t hash)
+static void unpark(struct wp_ingest *p, const struct group *g, uint64_t hash)
 {
     for (uint8_t t = 0; t < WP_TIER_MAX; t++)
-        while (wp_publisher_unpark(p, hash, t)) {
+        while (wp_ingest_unpark(p, hash, t)) {
             p->counts.unparked += say(p, WP_KV_STORED, g, t, &hash, 1).applied;
             say_of_pieces(p, WP_KV_STORED, g, t, hash);
         }
 }
 
 /* Blocks, or chunks of k blocks each. */
-static int store_blocks(struct wp_publisher *p, const struct wp_event *e, const struct group *g,
+static int store_blocks(struct wp_ingest *p, const struct wp_event *e, const struct group *g,
                         const struct wp_content *c, size_t k)
 {
     struct wp_kv_event ev = event_of(p, WP_KV_STORED, g, tier_of(p, e));
@@ -233,7 +177,7 @@ static int store_blocks(struct wp_publisher *p, const struct wp_event *e, const 
     if (k > p->split_max)
         p->split_max = (uint32_t)k;
     p->counts.split += k > 1 ? e->n : 0;
-    ev.vague = wp_publisher_hash(p, e, c, k) ? p->vague : NULL;
+    ev.vague = wp_ingest_hash(p, e, c, k) ? p->vague : NULL;
     ev.has_parent = e->has_parent && !(p->conf.zero_is_root && e->parent == 0);
     ev.parent = e->parent;
     ev.n = e->n * k;
@@ -249,7 +193,7 @@ static int store_blocks(struct wp_publisher *p, const struct wp_event *e, const 
 /* A block that parts made, lost, or moved. */
 static void on_gathered(void *arg, const struct wp_gathered *b)
 {
-    struct wp_publisher *p = arg;
+    struct wp_ingest *p = arg;
     const struct group g = {0, GROUP_MAIN, 0};
     uint32_t width = p->block_size + b->bigram;
     struct wp_kv_event ev = event_of(p, WP_KV_STORED, &g, (uint8_t)b->now);
@@ -262,7 +206,7 @@ static void on_gathered(void *arg, const struct wp_gathered *b)
         say(p, WP_KV_REMOVED, &g, (uint8_t)b->was, &b->name, 1);
         return;
     }
-    local = wp_publisher_nowhere(p, b->name);
+    local = wp_ingest_nowhere(p, b->name);
     if (!b->opaque)
         wp_hash_tokens(b->token, width, width, b->seed, &local, 1);
     ev.has_parent = b->has_parent && !(p->conf.zero_is_root && b->parent == 0);
@@ -277,23 +221,24 @@ static void on_gathered(void *arg, const struct wp_gathered *b)
     p->counts.refused += res.refused;
 }
 
-static void store_parts(struct wp_publisher *p, const struct wp_event *e, const struct wp_content *c)
+static void store_parts(struct wp_ingest *p, const struct wp_event *e, const struct wp_content *c)
 {
     struct wp_gather *g = &p->gather;
 
     if (!g->size)
         wp_gather_init(g, e->block_size, p->block_size / e->block_size, e->bigram,
-                       p->conf.parts_max ? p->conf.parts_max : PARTS_MAX, p->conf.secret, on_gathered, p);
+                       p->conf.parts_max ? p->conf.parts_max : PARTS_MAX, p->conf.secret,
+                       on_gathered, p);
     if (g->size != e->block_size || g->bigram != e->bigram) {
         p->counts.wrong_size += e->n;
         return;
     }
     p->counts.opaque += c->plain ? 0 : e->n;
-    p->counts.refused += e->n - wp_gather_store(g, e->hash, e->n, e->has_parent, e->parent, e->token, c->seed,
-                                                !c->plain, tier_of(p, e));
+    p->counts.refused += e->n - wp_gather_store(g, e->hash, e->n, e->has_parent, e->parent,
+                                                e->token, c->seed, !c->plain, tier_of(p, e));
 }
 
-static int store_main(struct wp_publisher *p, const struct wp_event *e, const struct group *g)
+static int store_main(struct wp_ingest *p, const struct wp_event *e, const struct group *g)
 {
     uint32_t size = e->block_size, ours;
     struct wp_content c;
@@ -304,11 +249,11 @@ static int store_main(struct wp_publisher *p, const struct wp_event *e, const st
         p->counts.wrong_size += e->n;
         return 0;
     }
-    if (!make_space(p, e->bigram))
+    if (!wp_ingest_make_space(p, e->bigram))
         return WP_ENOMEM;
-    wp_publisher_content(p, e, &c);
+    wp_ingest_content(p, e, &c);
     if (c.salt)
-        wp_publisher_salt_store(p, e, c.salt);
+        wp_ingest_salt_store(p, e, c.salt);
     if (size < ours)
         store_parts(p, e, &c);
     else
@@ -322,7 +267,7 @@ static int store_main(struct wp_publisher *p, const struct wp_event *e, const st
 }
 
 /* Hashes alone: blocks that are known, or will be, are in this tier too. */
-static void store_tier(struct wp_publisher *p, const struct wp_event *e, const struct group *g)
+static void store_tier(struct wp_ingest *p, const struct wp_event *e, const struct group *g)
 {
     uint8_t tier = tier_of(p, e);
 
@@ -334,7 +279,7 @@ static void store_tier(struct wp_publisher *p, const struct wp_event *e, const s
         if (p->gather.size && wp_gather_give(&p->gather, e->hash[i], tier))
             continue;
         if (!say_of(p, WP_KV_STORED, g, tier, e->hash[i])) {
-            wp_publisher_park(p, e->hash[i], tier);
+            wp_ingest_park(p, e->hash[i], tier);
             continue;
         }
         p->counts.stored++;
@@ -344,14 +289,14 @@ static void store_tier(struct wp_publisher *p, const struct wp_event *e, const s
         say_to_all(p, WP_KV_STORED, e, tier);
 }
 
-static int store(struct wp_publisher *p, const struct wp_event *e)
+static int store(struct wp_ingest *p, const struct wp_event *e)
 {
     struct group g;
 
-    learn_size(p, e);
-    g = wp_publisher_group(p, e);
+    wp_ingest_learn_size(p, e);
+    g = wp_ingest_group(p, e);
     if (g.role == GROUP_RESTRICTS)
-        presume_size(p, e);
+        wp_ingest_presume_size(p, e);
     if (g.role == GROUP_RESTRICTS && p->has_space[p->bigram]) {
         p->counts.restricted += say(p, WP_KV_STORED, &g, tier_of(p, e), e->hash, e->n).applied;
         return 0;
@@ -367,11 +312,12 @@ static int store(struct wp_publisher *p, const struct wp_event *e)
 
 /* --- removals --------------------------------------------------------------------------------- */
 
-static void remove_main(struct wp_publisher *p, const struct wp_event *e, const struct group *g)
+static void remove_main(struct wp_ingest *p, const struct wp_event *e, const struct group *g)
 {
     uint8_t tier = tier_of(p, e);
 
-    if (!p->gather.size && p->split_max <= 1 && !p->parked.n && !(p->has_space[0] && p->has_space[1])) {
+    if (!p->gather.size && p->split_max <= 1 && !p->parked.n &&
+        !(p->has_space[0] && p->has_space[1])) {
         struct wp_kv_result res = say(p, WP_KV_REMOVED, g, tier, e->hash, e->n);
 
         p->counts.removed += res.applied;
@@ -386,28 +332,28 @@ static void remove_main(struct wp_publisher *p, const struct wp_event *e, const 
             p->counts.removed++;
             say_of_pieces(p, WP_KV_REMOVED, g, tier, *hash);
         } else {
-            p->counts.unknown += !wp_publisher_unpark(p, *hash, tier);
+            p->counts.unknown += !wp_ingest_unpark(p, *hash, tier);
         }
     }
 }
 
-static void remove_blocks(struct wp_publisher *p, const struct wp_event *e)
+static void remove_blocks(struct wp_ingest *p, const struct wp_event *e)
 {
-    struct group g = wp_publisher_group(p, e);
+    struct group g = wp_ingest_group(p, e);
     uint8_t tier = tier_of(p, e);
 
     if (g.role == GROUP_IGNORED)
         return;
     if (!p->has_space[p->bigram]) {
         for (size_t i = 0; g.role == GROUP_MAIN && i < e->n; i++)
-            p->counts.unknown += !wp_publisher_unpark(p, e->hash[i], tier);
+            p->counts.unknown += !wp_ingest_unpark(p, e->hash[i], tier);
         return;
     }
     if (g.role == GROUP_RESTRICTS) {
         p->counts.unknown += say(p, WP_KV_REMOVED, &g, tier, e->hash, e->n).unknown;
         return;
     }
-    wp_publisher_salt_remove(p, e);
+    wp_ingest_salt_remove(p, e);
     remove_main(p, e, &g);
     say_to_all(p, WP_KV_REMOVED, e, tier);
 }
@@ -415,7 +361,7 @@ static void remove_blocks(struct wp_publisher *p, const struct wp_event *e)
 /* --- the whole -------------------------------------------------------------------------------- */
 
 /* What is kept beside the index goes with what is in it. */
-static void forget_blocks(struct wp_publisher *p)
+static void forget_blocks(struct wp_ingest *p)
 {
     map_empty(&p->salt);
     map_empty(&p->salted);
@@ -423,7 +369,7 @@ static void forget_blocks(struct wp_publisher *p)
     wp_gather_clear(&p->gather);
 }
 
-static int apply(struct wp_publisher *p, const struct wp_event *e)
+static int apply(struct wp_ingest *p, const struct wp_event *e)
 {
     p->counts.events++;
     if (e->kind == WP_EVENT_STORED)
@@ -439,14 +385,14 @@ static int apply(struct wp_publisher *p, const struct wp_event *e)
     return 0;
 }
 
-void wp_publisher_batch(struct wp_publisher *p, struct wp_event_batch *b, uint64_t now_us)
+void wp_ingest_batch(struct wp_ingest *p, struct wp_event_batch *b, uint64_t now_us)
 {
     struct wp_event e;
 
     p->now_us = now_us;
     p->counts.batches++;
     if (!p->has_space[p->bigram])
-        look_ahead(p, *b);
+        wp_ingest_look_ahead(p, *b);
     for (;;) {
         int rc = wp_event_next(b, &p->scratch, &e);
 
@@ -458,24 +404,24 @@ void wp_publisher_batch(struct wp_publisher *p, struct wp_event_batch *b, uint64
             rc = apply(p, &e);
         if (rc < 0) {
             p->counts.lost++;
-            wp_publisher_doubt(p);
+            wp_ingest_doubt(p);
         }
     }
 }
 
-void wp_publisher_doubt(struct wp_publisher *p)
+void wp_ingest_doubt(struct wp_ingest *p)
 {
     p->cleared = false;
     wp_index_doubt(p->conf.index, p->conf.holder);
 }
 
-void wp_publisher_gone(struct wp_publisher *p)
+void wp_ingest_gone(struct wp_ingest *p)
 {
     p->cleared = false;
     wp_index_clear(p->conf.index, p->conf.holder);
     forget_blocks(p);
     wp_gather_fini(&p->gather);
-    wp_publisher_forget_groups(p);
+    wp_ingest_forget_groups(p);
     p->split_max = 0;
     p->has_space[0] = p->has_space[1] = p->bigram = false;
     p->presumed = false;
@@ -483,7 +429,7 @@ void wp_publisher_gone(struct wp_publisher *p)
         p->block_size = 0;
 }
 
-void wp_publisher_block_size(struct wp_publisher *p, uint32_t block_size)
+void wp_ingest_block_size(struct wp_ingest *p, uint32_t block_size)
 {
     if (!block_size || block_size > BLOCK_SIZE_MAX)
         return;
@@ -491,22 +437,22 @@ void wp_publisher_block_size(struct wp_publisher *p, uint32_t block_size)
     if (block_size == p->block_size)
         return;
     p->block_size = block_size;
-    wp_publisher_gone(p);
+    wp_ingest_gone(p);
 }
 
-uint32_t wp_publisher_its_block_size(const struct wp_publisher *p)
+uint32_t wp_ingest_its_block_size(const struct wp_ingest *p)
 {
     return p->block_size;
 }
 
-bool wp_publisher_space(const struct wp_publisher *p, bool bigram, uint32_t *space)
+bool wp_ingest_space(const struct wp_ingest *p, bool bigram, uint32_t *space)
 {
     if (p->has_space[bigram])
         *space = p->space[bigram];
     return p->has_space[bigram];
 }
 
-double wp_publisher_coverage(const struct wp_publisher *p, bool whole, uint64_t capacity)
+double wp_ingest_coverage(const struct wp_ingest *p, bool whole, uint64_t capacity)
 {
     uint64_t tier[WP_TIER_MAX], doubtful;
 
@@ -518,7 +464,7 @@ double wp_publisher_coverage(const struct wp_publisher *p, bool whole, uint64_t 
     return tier[WP_TIER_GPU] < capacity ? (double)tier[WP_TIER_GPU] / (double)capacity : 1;
 }
 
-const struct wp_publisher_counts *wp_publisher_counts(const struct wp_publisher *p)
+const struct wp_ingest_counts *wp_ingest_counts(const struct wp_ingest *p)
 {
     return &p->counts;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "adapters/events/publisher.h"
+#include "adapters/events/ingest.h"
 
 #include "base/mem.h"
 #include "index/identity.h"
@@ -32,7 +32,8 @@ static size_t letters(const char *s, uint32_t out[LONGEST])
     return n;
 }
 
-/* The name of the block that ends the text: any function of it, and of `domain` (what is named apart). */
+/* The name of the block that ends the text: any function of it, and of `domain` (what is named
+ * apart). */
 static uint64_t name(const char *text, size_t n, uint64_t domain)
 {
     return wp_hash_item((struct wp_str){text, n}) ^ domain * 0x9E3779B97F4A7C15u;
@@ -48,8 +49,9 @@ static void send(struct rig *r, const struct wp_wire_event *e, size_t n)
 }
 
 /* A store of what follows text[from] in blocks of `size`, named in the domain. */
-static struct wp_wire_event store_event(struct rig *r, const char *text, size_t from, uint32_t size, uint64_t domain,
-                                        uint32_t token[LONGEST], uint64_t hash[LONGEST])
+static struct wp_wire_event store_event(struct rig *r, const char *text, size_t from, uint32_t size,
+                                        uint64_t domain, uint32_t token[LONGEST],
+                                        uint64_t hash[LONGEST])
 {
     struct wp_wire_event e = r->next;
     size_t all = letters(text, token);
@@ -76,8 +78,10 @@ static void store(struct rig *r, const char *text, size_t from, uint32_t size, u
     send(r, &e, 1);
 }
 
-/* Hashes alone: of the blocks that end the text's first n letters, n in [from + size, text's end]. */
-static void say(struct rig *r, enum wp_event_kind kind, const char *text, size_t from, uint32_t size, uint64_t domain)
+/* Hashes alone: of the blocks that end the text's first n letters, n in [from + size, text's end].
+ */
+static void say(struct rig *r, enum wp_event_kind kind, const char *text, size_t from,
+                uint32_t size, uint64_t domain)
 {
     uint64_t hash[LONGEST];
     struct wp_wire_event e = r->next;
@@ -91,8 +95,8 @@ static void say(struct rig *r, enum wp_event_kind kind, const char *text, size_t
 }
 
 /* "blocks ?doubtful" of the prompt; an asked adapter and salt may be named. */
-static void ask(struct rig *r, const char *label, const char *want, const char *prompt, const char *lora,
-                const char *salt)
+static void ask(struct rig *r, const char *label, const char *want, const char *prompt,
+                const char *lora, const char *salt)
 {
     uint32_t token[LONGEST], doubtful;
     size_t n = letters(prompt, token), blocks;
@@ -104,9 +108,9 @@ static void ask(struct rig *r, const char *label, const char *want, const char *
     EXPECT_TEXT(label, want, wp_str_of(got));
 }
 
-static const struct wp_publisher_counts *counts(struct rig *r)
+static const struct wp_ingest_counts *counts(struct rig *r)
 {
-    return wp_publisher_counts(r->t.rank[0]);
+    return wp_ingest_counts(r->t.rank[0]);
 }
 
 /* --- sizes ------------------------------------------------------------------------------------ */
@@ -118,16 +122,16 @@ static void the_block_size_is_learnt_in_gpu_memory(void)
     rig_init(&r, 0);
     r.next.medium = "CPU";
     store(&r, "aaaabbbb", 0, 8, 1);
-    EXPECT_UINT("not from a chunk in host memory", 0, wp_publisher_its_block_size(r.t.rank[0]));
+    EXPECT_UINT("not from a chunk in host memory", 0, wp_ingest_its_block_size(r.t.rank[0]));
     EXPECT_UINT("which is counted", 1, counts(&r)->wrong_size);
     r.next.medium = "GPU";
     store(&r, "aaaabbbb", 0, B, 0);
-    EXPECT_UINT("learnt", B, wp_publisher_its_block_size(r.t.rank[0]));
+    EXPECT_UINT("learnt", B, wp_ingest_its_block_size(r.t.rank[0]));
     ask(&r, "indexed", "2 ?0", "aaaabbbb", NULL, NULL);
     store(&r, "aaaabbbb", 0, 3, 2);
     EXPECT_UINT("neither multiple nor fraction", 3, counts(&r)->wrong_size);
     ask(&r, "and ignored", "2 ?0", "aaaabbbb", NULL, NULL);
-    wp_publisher_block_size(r.t.rank[0], 8);
+    wp_ingest_block_size(r.t.rank[0], 8);
     ask(&r, "another size was told: nothing is known", "0 ?0", "aaaabbbb", NULL, NULL);
     wp_timeline_fini(&r.t);
 }
@@ -143,9 +147,11 @@ static void a_chunk_is_cut_and_goes_as_a_whole(void)
     ask(&r, "each on its own", "5 ?0", "aaaabbbbccccddddeeeexxxx", NULL, NULL);
     EXPECT_UINT("chunks", 2, counts(&r)->split);
     store(&r, "aaaabbbbccccddddeeeeffffgggghhhhiiii", 24, 12, 1);
-    ask(&r, "the next hangs from the last piece", "9 ?0", "aaaabbbbccccddddeeeeffffgggghhhhiiii", NULL, NULL);
+    ask(&r, "the next hangs from the last piece", "9 ?0", "aaaabbbbccccddddeeeeffffgggghhhhiiii",
+        NULL, NULL);
     say(&r, WP_EVENT_REMOVED, "aaaabbbbccccddddeeeeffff", 12, 12, 1);
-    ask(&r, "all of one chunk are gone", "3 ?0", "aaaabbbbccccddddeeeeffffgggghhhhiiii", NULL, NULL);
+    ask(&r, "all of one chunk are gone", "3 ?0", "aaaabbbbccccddddeeeeffffgggghhhhiiii", NULL,
+        NULL);
     r.next.medium = "DISK";
     say(&r, WP_EVENT_STORED, "aaaabbbbcccc", 0, 12, 1);
     r.next.medium = "CPU";
@@ -188,7 +194,7 @@ static void pages_of_one_token_are_gathered_into_sixteen(void)
 
     rig_init(&r, 0);
     store(&r, "abcdefghijklmnopqrstuvwxyzabcdefg", 0, 1, 1);
-    EXPECT_UINT("ours", 16, wp_publisher_its_block_size(r.t.rank[0]));
+    EXPECT_UINT("ours", 16, wp_ingest_its_block_size(r.t.rank[0]));
     ask(&r, "two", "2 ?0", "abcdefghijklmnopqrstuvwxyzabcdefg", NULL, NULL);
     wp_timeline_fini(&r.t);
 }
@@ -260,7 +266,9 @@ static void main_and_window(struct rig *r, uint32_t group)
     static const uint32_t numbers[] = {0, 1, 2, 3};
 
     r->next = (struct wp_wire_event){.group = &numbers[group],
-                                     .spec_kind = group == 0 ? "sliding_window" : group == 3 ? "mamba" : "full_attention",
+                                     .spec_kind = group == 0   ? "sliding_window"
+                                                  : group == 3 ? "mamba"
+                                                               : "full_attention",
                                      .window = group == 0 ? 6 : 0}; /* two blocks of 4 */
 }
 
@@ -390,8 +398,9 @@ static size_t ask_with_item(struct rig *r, const char *prompt, const char *item,
     const struct wp_overlap_row *row;
 
     wp_hash_tokens(token, n * B, B, wp_hash_seed(wp_str_of(NULL), wp_str_of(NULL)), local, n);
-    local[1] = wp_hash_block_items(token + B, B, wp_hash_seed(wp_str_of(NULL), wp_str_of(NULL)), &hash, 1);
-    wp_publisher_space(r->t.rank[0], false, &space);
+    local[1] =
+        wp_hash_block_items(token + B, B, wp_hash_seed(wp_str_of(NULL), wp_str_of(NULL)), &hash, 1);
+    wp_ingest_space(r->t.rank[0], false, &space);
     wp_index_overlap(r->t.ix, space, local, n, &r->t.o);
     row = wp_overlap_of(&r->t.o, r->t.holder[0]);
     *doubtful = row ? row->doubtful : 0;
@@ -400,7 +409,8 @@ static size_t ask_with_item(struct rig *r, const char *prompt, const char *item,
 
 static void media_are_part_of_a_block(void)
 {
-    /* nil, [[identifier, offset]]; then the same without an offset, with two items, malformed, and for too few blocks */
+    /* nil, [[identifier, offset]]; then the same without an offset, with two items, malformed, and
+     * for too few blocks */
     static const struct {
         const char *label, *prompt, *extra;
         size_t n;
@@ -423,9 +433,11 @@ static void media_are_part_of_a_block(void)
         rig_init(&r, 0);
         r.next.extra = (struct wp_str){cases[i].extra, cases[i].n};
         store(&r, cases[i].prompt, 0, B, 1);
-        EXPECT_UINT(cases[i].label, cases[i].blocks, ask_with_item(&r, cases[i].prompt, "pic", &doubtful));
+        EXPECT_UINT(cases[i].label, cases[i].blocks,
+                    ask_with_item(&r, cases[i].prompt, "pic", &doubtful));
         EXPECT_UINT(cases[i].label, cases[i].doubtful, doubtful);
-        EXPECT_UINT("another picture", cases[i].blocks ? 1 : 0, ask_with_item(&r, cases[i].prompt, "pix", &doubtful));
+        EXPECT_UINT("another picture", cases[i].blocks ? 1 : 0,
+                    ask_with_item(&r, cases[i].prompt, "pix", &doubtful));
         ask(&r, "plain text", cases[i].blocks ? "1 ?0" : "0 ?0", cases[i].prompt, NULL, NULL);
         wp_timeline_fini(&r.t);
     }
@@ -434,7 +446,8 @@ static void media_are_part_of_a_block(void)
 static void an_image_never_looks_like_its_placeholders(void) /* B223 */
 {
     size_t n = 0, bytes = 0;
-    char *text = wp_test_data("cases/kv/B223.hex", &n), *payload = wp_test_hex((struct wp_str){text, n}, &bytes);
+    char *text = wp_test_data("cases/kv/B223.hex", &n),
+         *payload = wp_test_hex((struct wp_str){text, n}, &bytes);
     uint32_t token[33];
     struct rig r;
 
@@ -455,19 +468,19 @@ static void an_image_never_looks_like_its_placeholders(void) /* B223 */
 static void coverage_is_what_is_known_of_what_there_is(void)
 {
     struct rig r;
-    const struct wp_publisher *p;
+    const struct wp_ingest *p;
 
     rig_init(&r, 0);
     store(&r, "aaaabbbb", 0, B, 1);
     p = r.t.rank[0];
-    EXPECT_NEAR("from the first batch", 1, wp_publisher_coverage(p, true, 8), 0);
-    EXPECT_NEAR("two of eight", 0.25, wp_publisher_coverage(p, false, 8), 0);
-    EXPECT_NEAR("two of one", 1, wp_publisher_coverage(p, false, 1), 0);
-    EXPECT_NEAR("of nobody knows how many", 0, wp_publisher_coverage(p, false, 0), 0);
+    EXPECT_NEAR("from the first batch", 1, wp_ingest_coverage(p, true, 8), 0);
+    EXPECT_NEAR("two of eight", 0.25, wp_ingest_coverage(p, false, 8), 0);
+    EXPECT_NEAR("two of one", 1, wp_ingest_coverage(p, false, 1), 0);
+    EXPECT_NEAR("of nobody knows how many", 0, wp_ingest_coverage(p, false, 0), 0);
     say(&r, WP_EVENT_CLEARED, "", 0, B, 1);
-    EXPECT_NEAR("since it cleared all", 1, wp_publisher_coverage(p, false, 8), 0);
-    wp_publisher_doubt(r.t.rank[0]);
-    EXPECT_NEAR("until something is lost", 0, wp_publisher_coverage(p, false, 8), 0);
+    EXPECT_NEAR("since it cleared all", 1, wp_ingest_coverage(p, false, 8), 0);
+    wp_ingest_doubt(r.t.rank[0]);
+    EXPECT_NEAR("until something is lost", 0, wp_ingest_coverage(p, false, 8), 0);
     wp_timeline_fini(&r.t);
 }
 
@@ -478,15 +491,15 @@ static void doubt_stays_until_a_store_and_a_restart_takes_all(void)
     rig_init(&r, 0);
     main_and_window(&r, 1);
     store(&r, "aaaabbbb", 0, B, 1);
-    wp_publisher_doubt(r.t.rank[0]);
+    wp_ingest_doubt(r.t.rank[0]);
     ask(&r, "in doubt", "2 ?2", "aaaabbbb", NULL, NULL);
     store(&r, "aaaa", 0, B, 1);
     ask(&r, "confirmed", "2 ?1", "aaaabbbb", NULL, NULL);
-    wp_publisher_gone(r.t.rank[0]);
+    wp_ingest_gone(r.t.rank[0]);
     ask(&r, "gone", "0 ?0", "aaaabbbb", NULL, NULL);
     r.next = (struct wp_wire_event){0};
     store(&r, "aaaabbbbcccccccc", 0, 8, 1);
-    EXPECT_UINT("another size, no groups", 8, wp_publisher_its_block_size(r.t.rank[0]));
+    EXPECT_UINT("another size, no groups", 8, wp_ingest_its_block_size(r.t.rank[0]));
     ask(&r, "and new blocks", "2 ?0", "aaaabbbbcccccccc", NULL, NULL);
     wp_timeline_fini(&r.t);
 }
@@ -511,11 +524,12 @@ static void out_of_memory_costs_certainty_and_nothing_else(void)
         r.next.salt = "s";
         e[0] = store_event(&r, "aaaabbbbccccdddd", 0, 8, 1, token, hash);
         e[1] = store_event(&r, "aaaabbbbccccdddd", 0, 1, 2, token, parts);
-        e[2] = (struct wp_wire_event){.kind = WP_EVENT_STORED, .hash = parts, .n = 2, .medium = "DISK"};
+        e[2] = (struct wp_wire_event){
+            .kind = WP_EVENT_STORED, .hash = parts, .n = 2, .medium = "DISK"};
         p = wp_wire_batch(e, 3, &bytes);
         wp_event_open(&b, (struct wp_str){p, bytes}, &err);
         wp_mem_fail_after(nth);
-        wp_publisher_batch(r.t.rank[0], &b, 0);
+        wp_ingest_batch(r.t.rank[0], &b, 0);
         failed = wp_mem_failed();
         wp_mem_fail_after(-1);
         wp_free(p);
@@ -530,27 +544,33 @@ static void out_of_memory_costs_certainty_and_nothing_else(void)
     EXPECT_INT("nothing leaks", live, wp_mem_live());
 }
 
-const struct wp_suite suite_publisher = {
-    "publisher",
+const struct wp_suite suite_ingest = {
+    "ingest",
     (const struct wp_test[]){
         {"the block size is learnt in GPU memory", the_block_size_is_learnt_in_gpu_memory},
         {"a chunk is cut, and goes as a whole", a_chunk_is_cut_and_goes_as_a_whole},
         {"parts make a block while all are there", parts_make_a_block_while_all_are_there},
-        {"pages of one token are gathered into sixteen", pages_of_one_token_are_gathered_into_sixteen},
+        {"pages of one token are gathered into sixteen",
+         pages_of_one_token_are_gathered_into_sixteen},
         {"pairs have a space of their own", pairs_have_a_space_of_their_own},
         {"a tier may be told before its block", a_tier_may_be_told_before_its_block},
-        {"a window restricts, whichever group speaks first", a_window_restricts_whichever_group_speaks_first},
+        {"a window restricts, whichever group speaks first",
+         a_window_restricts_whichever_group_speaks_first},
         {"all main groups must hold a block", all_main_groups_must_hold_a_block},
-        {"what connectors say without a group is meant for all", what_connectors_say_without_a_group_is_meant_for_all},
+        {"what connectors say without a group is meant for all",
+         what_connectors_say_without_a_group_is_meant_for_all},
         {"a window that names blocks otherwise does not restrict",
          a_window_that_names_blocks_otherwise_does_not_restrict},
         {"a salt goes on through its chain", a_salt_goes_on_through_its_chain},
-        {"adapters are names, and numbers match nothing", adapters_are_names_and_numbers_match_nothing},
+        {"adapters are names, and numbers match nothing",
+         adapters_are_names_and_numbers_match_nothing},
         {"media are part of a block", media_are_part_of_a_block},
         {"an image never looks like its placeholders", an_image_never_looks_like_its_placeholders},
         {"coverage is what is known of what there is", coverage_is_what_is_known_of_what_there_is},
-        {"doubt stays until a store, and a restart takes all", doubt_stays_until_a_store_and_a_restart_takes_all},
-        {"out of memory costs certainty and nothing else", out_of_memory_costs_certainty_and_nothing_else},
+        {"doubt stays until a store, and a restart takes all",
+         doubt_stays_until_a_store_and_a_restart_takes_all},
+        {"out of memory costs certainty and nothing else",
+         out_of_memory_costs_certainty_and_nothing_else},
         {NULL, NULL},
     },
 };
