@@ -72,7 +72,8 @@ static void tell(struct wp_subscriber *s, enum wp_sub_action action)
 
 static void tell_seq(struct wp_subscriber *s, enum wp_sub_action action, uint64_t seq)
 {
-    s->conf.step(s->conf.arg, &(struct wp_sub_step){.action = action, .numbered = true, .seq = seq});
+    s->conf.step(s->conf.arg,
+                 &(struct wp_sub_step){.action = action, .numbered = true, .seq = seq});
 }
 
 static void malformed(struct wp_subscriber *s)
@@ -131,7 +132,8 @@ static struct held *pop_held(struct wp_subscriber *s)
 
 static bool has_room(const struct wp_subscriber *s, size_t payload)
 {
-    return s->held < s->conf.pending_max && s->held_bytes + held_cost(payload) <= s->conf.pending_bytes;
+    return s->held < s->conf.pending_max &&
+           s->held_bytes + held_cost(payload) <= s->conf.pending_bytes;
 }
 
 /* Room is made by dropping the oldest.  What is dropped shows as a gap in due course. */
@@ -139,7 +141,8 @@ static void push_held(struct wp_subscriber *s, uint64_t seq, struct wp_str paylo
 {
     struct held *h;
 
-    while (s->held > 0 && !has_room(s, payload.n) && held_cost(payload.n) <= s->conf.pending_bytes) {
+    while (s->held > 0 && !has_room(s, payload.n) &&
+           held_cost(payload.n) <= s->conf.pending_bytes) {
         wp_free(pop_held(s));
         s->counts.dropped++;
     }
@@ -165,7 +168,8 @@ static void drop_held(struct wp_subscriber *s)
 
 /* -- numbers -- */
 
-/* Whether the publisher is known from its beginning once this batch is taken.  Some count from 1. */
+/* Whether the publisher is known from its beginning once this batch is taken.  Some count from 1.
+ */
 static void learn(struct wp_subscriber *s, uint64_t seq, enum wp_clear clear)
 {
     if (!s->begun)
@@ -183,9 +187,11 @@ static void restarted(struct wp_subscriber *s)
 }
 
 /* Goes on to the number after seq, whether the payload is any good or not. */
-static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload, enum wp_sub_action action)
+static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload,
+                 enum wp_sub_action action)
 {
-    struct wp_sub_step step = {.action = action, .apply = true, .numbered = true, .seq = seq, .payload = payload};
+    struct wp_sub_step step = {
+        .action = action, .apply = true, .numbered = true, .seq = seq, .payload = payload};
     struct wp_batch_head head = {0};
 
     s->known = true;
@@ -215,22 +221,32 @@ static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload, e
     s->conf.step(s->conf.arg, &step);
 }
 
+/* A number that is not lower than the one expected. */
+static void advance(struct wp_subscriber *s, uint64_t seq, struct wp_str payload)
+{
+    bool hole = s->known && seq > s->next;
+
+    take(s, seq, payload, hole ? WP_SUB_HOLE_CLEAR_APPLY : WP_SUB_APPLY);
+}
+
+/*
+ * A live message, now or once it was held.  What a replay brought first comes again on the live
+ * socket, as many lower numbers in a rising row as there are: they go on from the live number
+ * before.  A restart's row begins with a fall.
+ */
 static void in_order(struct wp_subscriber *s, uint64_t seq, struct wp_str payload)
 {
     struct wp_batch_head head = {0};
-    bool later;
+    bool fell = s->heard && seq <= s->live_last, later;
 
-    if (!s->known || seq == s->next) {
-        take(s, seq, payload, WP_SUB_APPLY);
+    s->heard = true;
+    s->live_last = seq;
+    if (!s->known || seq >= s->next) {
+        advance(s, seq, payload);
         return;
     }
-    if (seq > s->next) {
-        take(s, seq, payload, WP_SUB_HOLE_CLEAR_APPLY);
-        return;
-    }
+    s->dup_run = fell ? 1 : s->dup_run > 0 ? s->dup_run + 1 : 0;
     later = s->conf.head(s->conf.arg, payload, &head) && s->timed && head.ts > s->last_ts;
-    s->dup_run = s->dup_run > 0 && seq > s->dup_last ? s->dup_run + 1 : 1;
-    s->dup_last = seq;
     if (later || s->fresh || s->dup_run >= WP_SUB_RESTART_RUN)
         take(s, seq, payload, WP_SUB_RESTART_CLEAR_APPLY);
     else
@@ -288,7 +304,7 @@ static void let_go(struct wp_subscriber *s, uint64_t now_us)
 void wp_subscriber_connected(struct wp_subscriber *s, uint64_t now_us)
 {
     s->up = s->met = true;
-    s->asking = false;
+    s->asking = s->heard = false;
     s->fresh = s->known;
     if (!s->conf.replay)
         return;
@@ -307,7 +323,8 @@ void wp_subscriber_disconnected(struct wp_subscriber *s)
     s->up = false;
 }
 
-void wp_subscriber_live(struct wp_subscriber *s, const struct wp_str frame[], size_t n, uint64_t now_us)
+void wp_subscriber_live(struct wp_subscriber *s, const struct wp_str frame[], size_t n,
+                        uint64_t now_us)
 {
     uint64_t seq;
 
@@ -362,7 +379,8 @@ static void on_probe(struct wp_subscriber *s, uint64_t seq, struct wp_str payloa
     tell_seq(s, same ? WP_SUB_PROBE_OK : WP_SUB_PROBE_MISMATCH, seq);
 }
 
-void wp_subscriber_reply(struct wp_subscriber *s, const struct wp_str frame[], size_t n, uint64_t now_us)
+void wp_subscriber_reply(struct wp_subscriber *s, const struct wp_str frame[], size_t n,
+                         uint64_t now_us)
 {
     uint64_t seq;
 
@@ -396,7 +414,7 @@ void wp_subscriber_reply(struct wp_subscriber *s, const struct wp_str frame[], s
     if (seq < s->next)
         duplicate(s, seq);
     else
-        in_order(s, seq, frame[n - 1]);
+        advance(s, seq, frame[n - 1]);
 }
 
 uint64_t wp_subscriber_deadline(const struct wp_subscriber *s)
@@ -458,8 +476,9 @@ bool wp_subscriber_whole(const struct wp_subscriber *s)
 void wp_subscriber_forget(struct wp_subscriber *s)
 {
     drop_held(s);
-    s->known = s->timed = s->probing = s->asking = s->replaying = s->gapped = s->foreign = s->fresh = false;
-    s->begun = false;
+    s->known = s->timed = s->probing = s->asking = s->replaying = s->gapped = s->foreign =
+        s->fresh = false;
+    s->begun = s->heard = false;
     s->dup_run = 0;
     s->lacks = LACKS_ALL;
 }

@@ -108,10 +108,11 @@ struct wp_subscriber {
     struct wp_sub_conf conf;
     struct wp_sub_counts counts;
     uint64_t next, probe, start; /* next is the number expected, if known; probe, if probing; start, if asking */
-    uint64_t dup_last, deadline_us;
+    uint64_t live_last, deadline_us; /* live_last: the last live number on this connection, if heard */
     double last_ts; /* of the last batch applied, if timed */
-    unsigned dup_run; /* lower numbers in a row, each above the one before */
+    unsigned dup_run; /* lower numbers in a rising row that began with a fall */
     bool known, timed, probing, asking;
+    bool heard;
     bool up, met;   /* connected now; connected once */
     bool replaying; /* live messages are held */
     bool gapped;    /* nothing came yet for a gap */
@@ -124,7 +125,7 @@ struct wp_subscriber {
     size_t letting; /* of those, how many the end of a replay has let go */
 };
 
-enum { WP_SUB_RESTART_RUN = 8 }; /* so many lower numbers in a rising row are no duplicates */
+enum { WP_SUB_RESTART_RUN = 8 }; /* so many lower numbers in a row, after a fall, are no duplicates */
 
 void wp_subscriber_init(struct wp_subscriber *s, const struct wp_sub_conf *conf);
 void wp_subscriber_fini(struct wp_subscriber *s);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any sequence of inputs with any frames: never a crash, never more held than the bounds, clears and
- * payloads only where an action's name says so, and a replay asked for only while one runs.
- * The first byte is the configuration.  Then inputs: a byte for the kind and the number of frames,
- * and for each frame a byte for its length (or for a number near the one expected).
+ * Any sequence of inputs with any frames: never a crash, never more held than the bounds, clears
+ * and payloads only where an action's name says so, and a replay asked for only while one runs. The
+ * first byte is the configuration.  Then inputs: a byte for the kind and the number of frames, and
+ * for each frame a byte for its length (or for a number near the one expected).
  */
 #include "adapters/events/subscriber.h"
 
@@ -109,8 +109,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct reader r = {data, n};
     unsigned how = byte(&r);
-    struct wp_sub_conf conf = {.replay = how & 1, .burst = how >> 1 & 3, .pending_max = HELD,
-                               .pending_bytes = BYTES, .reply_us = 1000, .head = head, .step = step};
+    struct wp_sub_conf conf = {.replay = how & 1,
+                               .burst = how >> 1 & 3,
+                               .pending_max = HELD,
+                               .pending_bytes = BYTES,
+                               .reply_us = 1000,
+                               .head = head,
+                               .step = step};
     struct wp_subscriber s;
     const char *why;
 
@@ -121,7 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         input(&s, &r, now);
         if (s.held > HELD || s.held_bytes > BYTES || s.letting > s.held)
             abort();
-        if (wp_subscriber_request(&s, &start) && (!conf.replay || wp_subscriber_deadline(&s) == UINT64_MAX))
+        if (wp_subscriber_request(&s, &start) &&
+            (!conf.replay || wp_subscriber_deadline(&s) == UINT64_MAX))
             abort();
         if (wp_feed_state_name(wp_subscriber_state(&s, &why)) == NULL || why == NULL)
             abort();

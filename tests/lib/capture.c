@@ -72,14 +72,15 @@ static void load_step(struct cap *c, struct cap_step *s, json_t *j)
     size_t i;
 
     s->kind = kind_of(json_string_value(json_object_get(j, "event")));
-    json_array_foreach (json_object_get(j, "frames"), i, it)
-        if (s->frames < CAP_FRAMES)
-            s->frame[s->frames++] = unhex(&c->arena, json_string_value(it));
-    json_array_foreach (json_object_get(j, "expect"), i, it) {
+    json_array_foreach(json_object_get(j, "frames"), i, it) if (s->frames < CAP_FRAMES)
+        s->frame[s->frames++] = unhex(&c->arena, json_string_value(it));
+    json_array_foreach(json_object_get(j, "expect"), i, it)
+    {
         struct cap_expect *e = &s->expect[s->expects++];
         json_t *seq = json_object_get(it, "seq");
 
-        snprintf(e->action, sizeof e->action, "%s", json_string_value(json_object_get(it, "action")));
+        snprintf(e->action, sizeof e->action, "%s",
+                 json_string_value(json_object_get(it, "action")));
         e->numbered = json_is_string(seq);
         e->seq = e->numbered ? decimal(seq) : 0;
     }
@@ -108,8 +109,7 @@ bool cap_load(struct cap *c, const char *name)
     c->steps = json_array_size(steps);
     c->step = wp_arena_alloc(&c->arena, c->steps * sizeof *c->step);
     memset(c->step, 0, c->steps * sizeof *c->step);
-    json_array_foreach (steps, i, it)
-        load_step(c, &c->step[i], it);
+    json_array_foreach(steps, i, it) load_step(c, &c->step[i], it);
     final = json_object_get(root, "final");
     c->next = decimal(json_object_get(final, "next"));
     c->replaying = json_is_true(json_object_get(final, "replaying"));

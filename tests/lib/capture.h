@@ -45,7 +45,8 @@ extern const char *const cap_names[]; /* every script, ends with NULL */
 bool cap_load(struct cap *c, const char *name);
 void cap_fini(struct cap *c);
 
-/* Enough of msgpack for test payloads: [double, events, rank?], where rank is seen behind no events. */
+/* Enough of msgpack for test payloads: [double, events, rank?], where rank is seen behind no
+ * events. */
 bool cap_head(void *arg, struct wp_str payload, struct wp_batch_head *out);
 /* Writes such a payload (up to 16 bytes, rank < 0: none) and returns its length. */
 size_t cap_payload(char *out, double ts, int rank);

@@ -126,9 +126,10 @@ static void live_of(struct rig *r, uint64_t seq, double ts, size_t size, uint64_
     char number[8], *payload = wp_calloc(1, size > 12 ? size : 12);
     size_t n = cap_payload(payload, ts, -1);
 
-    wp_subscriber_live(&r->s,
-                       (struct wp_str[]){WP_STR("t"), cap_number(number, seq), {payload, size > n ? size : n}},
-                       3, now);
+    wp_subscriber_live(
+        &r->s,
+        (struct wp_str[]){WP_STR("t"), cap_number(number, seq), {payload, size > n ? size : n}}, 3,
+        now);
     wp_free(payload);
 }
 
@@ -142,7 +143,8 @@ static void reply_at(struct rig *r, uint64_t seq, double ts, uint64_t now)
     char number[8], payload[16];
     size_t n = cap_payload(payload, ts, -1);
 
-    wp_subscriber_reply(&r->s, (struct wp_str[]){{"", 0}, cap_number(number, seq), {payload, n}}, 3, now);
+    wp_subscriber_reply(&r->s, (struct wp_str[]){{"", 0}, cap_number(number, seq), {payload, n}}, 3,
+                        now);
 }
 
 static void reply(struct rig *r, uint64_t seq, double ts)
@@ -154,7 +156,8 @@ static void refused(struct rig *r, uint64_t seq)
 {
     char number[8];
 
-    wp_subscriber_live(&r->s, (struct wp_str[]){{"", 0}, cap_number(number, seq), WP_STR("\xc1")}, 3, 0);
+    wp_subscriber_live(&r->s, (struct wp_str[]){{"", 0}, cap_number(number, seq), WP_STR("\xc1")},
+                       3, 0);
 }
 
 /* The steps since the last look, as one line: "apply 3, hold 4". */
@@ -247,12 +250,38 @@ static void each_clear_says_whether_entries_are_doubtful_or_gone(void)
     live(&r, 5, 2);
     refused(&r, 6);
     live(&r, 0, 3);
-    did(&r, "no replay", "apply 3, hole_clear_apply 5 doubt, reject_clear 6 doubt, restart_clear_apply 0 gone");
+    did(&r, "no replay",
+        "apply 3, hole_clear_apply 5 doubt, reject_clear 6 doubt, restart_clear_apply 0 gone");
     wp_subscriber_connected(&r.s, 0);
     live(&r, 1, 4);
     wp_subscriber_connected(&r.s, 0);
     refused(&r, 0);
     did(&r, "a refused first message of a restart", "apply 1, reject_clear 0 gone");
+    rig_fini(&r);
+}
+
+/* Found over real sockets: a row of ten held messages that the replay had brought was taken for a
+ * restart. */
+static void what_a_replay_brought_first_is_no_restart_when_it_comes_again(void)
+{
+    struct rig r;
+
+    rig_init(&r, true, NULL);
+    wp_subscriber_connected(&r.s, 0);
+    for (uint64_t i = 0; i < 10; i++)
+        live(&r, i, (double)i);
+    for (uint64_t i = 0; i < 40; i++)
+        reply(&r, i, (double)i);
+    reply(&r, UINT64_MAX, 0); /* lets the ten go */
+    for (uint64_t i = 10; i < 40; i++)
+        live(&r, i, (double)i); /* they were still unread */
+    live(&r, 40, 40);
+    EXPECT_UINT("all are duplicates", 40, r.s.counts.duplicates);
+    EXPECT_UINT("nothing restarted", 0, r.s.counts.restarts);
+    EXPECT_UINT("applied once", 41, r.s.counts.applied);
+    for (uint64_t i = 20; i < 28; i++)
+        live(&r, i, 1); /* a fall, and a clock that was set back */
+    EXPECT_UINT("that is one", 1, r.s.counts.restarts);
     rig_fini(&r);
 }
 
@@ -441,8 +470,12 @@ struct model {
     bool replay, replaying, fresh, foreign;
     long long next, probe; /* -1: none */
     double last;           /* NAN-free: -1 is none */
-    long long dups[64];
+    struct {
+        long long seq;
+        bool fell; /* below the live number before */
+    } dups[64];
     int n_dups;
+    long long live; /* the last live number of this connection, -1: none */
     struct {
         long long seq;
         double ts;
@@ -472,10 +505,25 @@ static void model_take(struct model *m, const char *what, long long seq, double 
         m->last = ts;
 }
 
+/* How many lower numbers rose in a row up to now, since one that fell; 0: none fell. */
+static int model_row(const struct model *m)
+{
+    int row = 0;
+
+    for (int i = m->n_dups - 1; i >= 0; i--) {
+        row++;
+        if (m->dups[i].fell)
+            return row;
+    }
+    return 0;
+}
+
+/* A live message. */
 static void model_judge(struct model *m, long long seq, double ts)
 {
-    int row = 1;
+    bool fell = m->live >= 0 && seq <= m->live;
 
+    m->live = seq;
     if (m->next < 0 || seq == m->next) {
         model_take(m, "apply", seq, ts);
         return;
@@ -484,10 +532,9 @@ static void model_judge(struct model *m, long long seq, double ts)
         model_take(m, "hole_clear_apply", seq, ts);
         return;
     }
-    m->dups[m->n_dups++] = seq;
-    for (int i = m->n_dups - 1; i > 0 && m->dups[i - 1] < m->dups[i]; i--)
-        row++;
-    if ((ts >= 0 && m->last >= 0 && ts > m->last) || m->fresh || row >= 8)
+    m->dups[m->n_dups].seq = seq;
+    m->dups[m->n_dups++].fell = fell;
+    if ((ts >= 0 && m->last >= 0 && ts > m->last) || m->fresh || model_row(m) >= 8)
         model_take(m, "restart_clear_apply", seq, ts);
     else
         say(m, "drop_dup", seq);
@@ -516,6 +563,7 @@ static void model_ask(struct model *m, long long start)
 static void model_connected(struct model *m)
 {
     m->fresh = m->next >= 0;
+    m->live = -1;
     if (!m->replay)
         return;
     if (m->next < 0)
@@ -568,7 +616,7 @@ static void model_reply(struct model *m, long long seq, double ts) /* -1 is the 
         if (seq < m->next)
             say(m, "drop_dup", seq);
         else
-            model_judge(m, seq, ts);
+            model_take(m, seq > m->next ? "hole_clear_apply" : "apply", seq, ts);
     }
 }
 
@@ -587,7 +635,8 @@ static void send_either(struct rig *r, bool live_one, long long seq, double ts)
 {
     char number[8], payload[16] = "\xc1";
     size_t n = ts < 0 ? 1 : cap_payload(payload, ts, -1);
-    struct wp_str f[] = {{"", 0}, cap_number(number, seq < 0 ? UINT64_MAX : (uint64_t)seq), {payload, n}};
+    struct wp_str f[] = {
+        {"", 0}, cap_number(number, seq < 0 ? UINT64_MAX : (uint64_t)seq), {payload, n}};
 
     if (live_one)
         wp_subscriber_live(&r->s, f, 3, 0);
@@ -600,9 +649,12 @@ static void one_input(struct rig *r, struct model *m, struct wp_rng *rng, double
 {
     uint64_t what = wp_rng_below(rng, 100), near = wp_rng_below(rng, 10);
     long long next = m->next < 0 ? 0 : m->next;
-    long long seq = near < 5 ? next : near < 7 ? next + (long long)wp_rng_below(rng, 4)
-                                               : (long long)wp_rng_below(rng, (uint64_t)next + 1);
-    double ts = wp_rng_below(rng, 20) == 0 ? -1 : wp_rng_below(rng, 8) == 0 ? *clock - 3 : (*clock += 1);
+    long long seq = near < 5   ? next
+                    : near < 7 ? next + (long long)wp_rng_below(rng, 4)
+                               : (long long)wp_rng_below(rng, (uint64_t)next + 1);
+    double ts = wp_rng_below(rng, 20) == 0  ? -1
+                : wp_rng_below(rng, 8) == 0 ? *clock - 3
+                                            : (*clock += 1);
 
     if (what < 4) {
         wp_subscriber_connected(&r->s, 0);
@@ -662,7 +714,13 @@ static void random_inputs_agree_with_a_naive_model(void)
 
     for (uint64_t seed = 1; seed <= SEEDS && ok; seed++) {
         struct wp_rng rng = {seed};
-        struct model m = {.replay = seed % 3 != 0, .next = -1, .probe = -1, .last = -1, .max = 4, .request = -1};
+        struct model m = {.replay = seed % 3 != 0,
+                          .next = -1,
+                          .probe = -1,
+                          .last = -1,
+                          .live = -1,
+                          .max = 4,
+                          .request = -1};
         double clock = 100;
         struct rig r;
 
@@ -687,7 +745,10 @@ const struct wp_suite suite_subscriber = {
         {"the state and its reason follow the feed", the_state_and_its_reason_follow_the_feed},
         {"each clear says whether entries are doubtful or gone",
          each_clear_says_whether_entries_are_doubtful_or_gone},
-        {"a full queue drops the oldest, and that is a hole", a_full_queue_drops_the_oldest_and_that_is_a_hole},
+        {"what a replay brought first is no restart when it comes again",
+         what_a_replay_brought_first_is_no_restart_when_it_comes_again},
+        {"a full queue drops the oldest, and that is a hole",
+         a_full_queue_drops_the_oldest_and_that_is_a_hole},
         {"a message that memory has no room for is a gap later",
          a_message_that_memory_has_no_room_for_is_a_gap_later},
         {"what was held goes in bursts, and new ones queue behind",
@@ -695,8 +756,10 @@ const struct wp_suite suite_subscriber = {
         {"a replay may be slow but not silent", a_replay_may_be_slow_but_not_silent},
         {"a foreign publisher that falls silent is gone all the same",
          a_foreign_publisher_that_falls_silent_is_gone_all_the_same},
-        {"what was forgotten is asked for from the start", what_was_forgotten_is_asked_for_from_the_start},
-        {"replies that nobody asked for change nothing", replies_that_nobody_asked_for_change_nothing},
+        {"what was forgotten is asked for from the start",
+         what_was_forgotten_is_asked_for_from_the_start},
+        {"replies that nobody asked for change nothing",
+         replies_that_nobody_asked_for_change_nothing},
         {"random inputs agree with a naive model", random_inputs_agree_with_a_naive_model},
         {NULL, NULL},
     },
