@@ -422,11 +422,13 @@ size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark)
     return ended;
 }
 
-static bool is_there(const struct lane *l, uint64_t key, bool in_lru)
+enum where { ANYWHERE, IN_LRU, IN_FLIGHT };
+
+static bool is_there(const struct lane *l, uint64_t key, enum where where)
 {
     uint32_t b = find(l, key);
 
-    return b && (!in_lru || cached(l, b));
+    return b && (where == ANYWHERE || (where == IN_LRU ? cached(l, b) : l->block[b].in_flight > 0));
 }
 
 /*
@@ -434,11 +436,11 @@ static bool is_there(const struct lane *l, uint64_t key, bool in_lru)
  * doubling steps and then by halving, and a prompt of 512 blocks that a whole fleet holds costs some twenty look-ups a holder.
  * Only a contradiction can leave a hole; after one the walk goes block by block.
  */
-static size_t leading(const struct lane *l, const uint64_t chain[], size_t n, bool in_lru)
+static size_t leading(const struct lane *l, const uint64_t chain[], size_t n, enum where where)
 {
     size_t held = 0, step = 1, beyond; /* the first `held` are there, the first `beyond` are not */
 
-    while (held < n && is_there(l, chain[held + step - 1], in_lru)) {
+    while (held < n && is_there(l, chain[held + step - 1], where)) {
         held += step;
         step = l->torn ? 1 : held < n - held ? held : n - held;
     }
@@ -447,7 +449,7 @@ static size_t leading(const struct lane *l, const uint64_t chain[], size_t n, bo
     for (beyond = held + step; held + 1 < beyond;) {
         size_t mid = held + (beyond - held) / 2;
 
-        if (is_there(l, chain[mid - 1], in_lru))
+        if (is_there(l, chain[mid - 1], where))
             held = mid;
         else
             beyond = mid;
@@ -459,11 +461,18 @@ size_t wp_history_overlap(const struct wp_history *h, uint32_t holder, uint32_t 
                           const uint64_t chain[], size_t n, size_t *with_in_flight)
 {
     const struct lane *l = lane_of(h, holder, space);
-    size_t both = l ? leading(l, chain, n, false) : 0;
+    size_t both = l ? leading(l, chain, n, ANYWHERE) : 0;
 
     if (with_in_flight)
         *with_in_flight = both;
-    return both ? leading(l, chain, both, true) : 0;
+    return both ? leading(l, chain, both, IN_LRU) : 0;
+}
+
+size_t wp_history_flight(const struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n)
+{
+    const struct lane *l = lane_of(h, holder, space);
+
+    return l ? leading(l, chain, n, IN_FLIGHT) : 0;
 }
 
 size_t wp_history_blocks(const struct wp_history *h, uint32_t holder)

@@ -46,6 +46,9 @@ size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark);
 size_t wp_history_overlap(const struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n,
                           size_t *with_in_flight);
 
+/* Those that in-flight entries alone have.  No allocation. */
+size_t wp_history_flight(const struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n);
+
 size_t wp_history_blocks(const struct wp_history *h, uint32_t holder); /* in the LRU, all spaces */
 size_t wp_history_in_flight(const struct wp_history *h);               /* blocks in flight, all holders: 0 at rest */
 

@@ -12,6 +12,7 @@ static const char *policy_name(size_t i)
 }
 
 /* clang-format off */
+static const char *const events_modes[] = {"connect", "bind", NULL};
 static const char *const reveals[] = {"auto", "all", "id", "none", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 static const char *const formats[] = {"text", "json", NULL};
@@ -62,10 +63,14 @@ static const struct wp_conf_key worker_rows[] = {
     ROW("max_model_len", U32, "0", "longest prompt and answer in tokens; 0 is asked of the engine", W(max_model_len), RANGE(0, 4294967295.0)),
     ROW("block_size", U32, "0", "tokens of a prefix block; 0 is asked of the engine, else 16", W(block_size), RANGE(0, 65536)),
     ROW("ranks", U32, "1", "data-parallel ranks behind its one port, each with a cache of its own", W(ranks), RANGE(1, 256)),
+    ROW("events", STR, "", "where its KV events come from: tcp://host:port, of rank 0; the others follow", W(events), .check = wp_check_endpoint),
+    ROW("events_mode", CHOICE, "connect", "connect to it, or bind and be connected to", W(events_mode), .choices = events_modes),
+    ROW("events_topic", STR, "", "tells it apart from others that connect to the same bound endpoint", W(events_topic)),
+    ROW("replay", STR, "", "where missed events are asked for: tcp://host:port, of rank 0", W(replay), .check = wp_check_endpoint),
     ROW("kv_tokens", U64, "0", "KV cache in tokens; 0 is asked of the engine, else the profile's", W(kv_tokens), RANGE(0, 1e15)),
     ROW("api_key_file", SECRET, "", "the key to send to it as a bearer token", W(api_key)),
     ROW("tags", PAIRS, NULL, "anything to know it by: {zone: a}", W(tags)),
-    LATER("role"), LATER("ranks"), LATER("events"), LATER("events_mode"), LATER("replay"), LATER("hash_domain"), LATER("pair"), LATER("ca"),
+    LATER("role"), LATER("hash_domain"), LATER("pair"), LATER("ca"),
     {0},
 };
 

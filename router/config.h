@@ -18,6 +18,7 @@ enum wp_reveal {
     WP_REVEAL_ID,
     WP_REVEAL_NONE
 }; /* auto: all on loopback, else id */
+enum wp_events_mode { WP_EVENTS_CONNECT, WP_EVENTS_BIND };
 enum wp_role { WP_ROLE_BOTH, WP_ROLE_PREFILL, WP_ROLE_DECODE };
 
 struct wp_config_model {
@@ -37,6 +38,9 @@ struct wp_config_worker {
     char **models;          /* empty: asked of the engine */
     uint32_t max_model_len; /* 0: asked of the engine */
     uint32_t block_size;    /* 0: asked of the engine, else 16 */
+    char *events, *replay;  /* ZeroMQ endpoints of rank 0, "" none */
+    enum wp_events_mode events_mode;
+    char *events_topic;     /* tells publishers apart that share a bound endpoint; "" any */
     uint32_t ranks;         /* data-parallel ranks behind its port */
     uint64_t kv_tokens;     /* capacity for history; 0: asked of the engine, else the profile's */
     char *api_key;          /* from api_key_file; "" none.  Secret */

@@ -41,6 +41,18 @@ int wp_check_url(const char *text, struct wp_err *err)
     return 0;
 }
 
+int wp_check_endpoint(const char *text, struct wp_err *err)
+{
+    struct wp_str host, rest = wp_str_of(text);
+    uint16_t port;
+
+    if (wp_str_starts(rest, "ipc://") && rest.n > 6)
+        return 0;
+    if (wp_str_starts(rest, "tcp://") && wp_hostport_parse((struct wp_str){rest.p + 6, rest.n - 6}, &host, &port) && port)
+        return 0;
+    return wp_fail(err, WP_EINVAL, "want tcp://host:port or ipc://path, got \"%.64s\"", text);
+}
+
 int wp_check_id(const char *text, struct wp_err *err)
 {
     size_t n = strlen(text);

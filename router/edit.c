@@ -27,11 +27,21 @@ static int take_edited(struct wp_request *r, struct wp_buf *b, int rc)
     return rc;
 }
 
-/* JSON: the model behind an alias, request ids. */
+/*
+ * vllm_xargs without kv_cache_report_mode: an engine that reports its whole cache again makes the counts of copies drift.  Appends what is left.
+ */
+static int strip_report_mode(struct wp_json xargs, struct wp_buf *out)
+{
+    static const struct wp_json_edit gone = {"kv_cache_report_mode", {0}};
+
+    return wp_json_splice(out, (struct wp_str){xargs.p, xargs.n}, &gone, 1);
+}
+
+/* JSON: the model behind an alias, request ids, what would make the index drift. */
 static int edit_json(struct wp_request *r)
 {
-    struct wp_json_edit edit[3];
-    struct wp_buf b = {.max = r->settings->conf->limits.body_bytes + 4096}, name = {0};
+    struct wp_json_edit edit[4];
+    struct wp_buf b = {.max = r->settings->conf->limits.body_bytes + 4096}, name = {0}, xargs = {0};
     char unique[192];
     size_t n = 0;
     int rc = 0;
@@ -47,10 +57,15 @@ static int edit_json(struct wp_request *r)
         edit[n++] = (struct wp_json_edit){"request_id", wp_str_of(unique)};
     if (r->ask.json.rid.kind == WP_JSON_STRING)
         edit[n++] = (struct wp_json_edit){"rid", wp_str_of(unique)};
+    if (wp_json_get(r->ask.json.vllm_xargs, "kv_cache_report_mode").kind != WP_JSON_ABSENT) {
+        rc = rc ? rc : strip_report_mode(r->ask.json.vllm_xargs, &xargs);
+        edit[n++] = (struct wp_json_edit){"vllm_xargs", wp_buf_str(&xargs)};
+    }
     if (n == 0)
         return 0;
     rc = rc ? rc : wp_json_splice(&b, (struct wp_str){r->body->p, r->body->n}, edit, n);
     wp_buf_fini(&name);
+    wp_buf_fini(&xargs);
     return take_edited(r, &b, rc);
 }
 

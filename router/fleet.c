@@ -153,6 +153,7 @@ static void forget_rank(struct wp_fleet *f, struct wp_rank *r)
     uint64_t k, v;
 
     forget_cache(f, r);
+    wp_history_passed(f->history, r->holder, UINT64_MAX);
     /* Its number is given to another only when its last request has ended: their blocks are still counted under it. */
     if (r->load.in_flight == 0)
         wp_index_drop(f->index, r->holder);
@@ -398,6 +399,76 @@ void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str mode
     unlock(f);
 }
 
+enum { PASSED_AFTER_US = 20000, PASSED_ANYWAY_US = 1000000 };
+
+uint64_t wp_fleet_passed_mark(uint64_t end_us)
+{
+    return end_us + PASSED_AFTER_US; /* the batch of an engine's last step is on its way when the answer ends */
+}
+
+void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const struct wp_rank_feed *told)
+{
+    struct wp_rank *r = &w->rank[rank];
+    uint64_t now = wp_now_us();
+
+    lock(f);
+    r->fed = told->fed;
+    r->live = told->live;
+    r->coverage = told->coverage;
+    if (told->block_size && !w->conf.block_size && !w->block_size_told) {
+        w->block_size = told->block_size;
+        w->block_size_told = true;
+    }
+    /* What ended before this batch is in the index, as far as the engine kept it.  No batch for a second: there was nothing to tell. */
+    wp_history_passed(f->history, r->holder, told->batch ? now : now > PASSED_ANYWAY_US ? now - PASSED_ANYWAY_US : 0);
+    unlock(f);
+}
+
+void wp_fleet_forget(struct wp_fleet *f, struct wp_worker *w, uint32_t rank)
+{
+    lock(f);
+    if (!w->gone)
+        wp_history_forget(f->history, w->rank[rank].holder);
+    unlock(f);
+}
+
+struct wp_index *wp_fleet_index(struct wp_fleet *f)
+{
+    return f->index;
+}
+
+uint32_t wp_fleet_block_size(struct wp_fleet *f, const struct wp_worker *w)
+{
+    uint32_t size;
+
+    lock(f);
+    size = w->block_size_told ? w->block_size : 0;
+    unlock(f);
+    return size;
+}
+
+double wp_fleet_coverage(struct wp_fleet *f, const struct wp_worker *w, uint32_t rank)
+{
+    double c;
+
+    lock(f);
+    c = w->rank[rank].coverage;
+    unlock(f);
+    return c;
+}
+
+char *wp_fleet_base_model(struct wp_fleet *f, const struct wp_worker *w)
+{
+    char *name = NULL;
+
+    lock(f);
+    for (size_t i = 0; !name && i < w->n_models; i++)
+        if (!w->model[i].parent)
+            name = wp_strdup(w->model[i].name);
+    unlock(f);
+    return name;
+}
+
 bool wp_fleet_serving(struct wp_fleet *f)
 {
     uint64_t now = wp_now_us();
@@ -491,7 +562,7 @@ static void look_for(struct wp_fleet *f, struct wp_str name, struct wp_model_inf
     }
     /* Nobody has said what it serves yet: 503, not 404. */
     info->listed = info->known || configured(f->conf, name);
-    info->known = info->listed || (!any && !all_joined);
+    info->known = info->listed || !any;
 }
 
 int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out)

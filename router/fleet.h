@@ -32,6 +32,21 @@ void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w
 int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct wp_err *err);
 void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf);
 
+/* What the feed of a rank knows of itself. */
+struct wp_rank_feed {
+    bool fed, live;
+    bool batch; /* one was applied just now */
+    double coverage;
+    uint32_t block_size; /* that its events are in; 0: not known */
+};
+void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const struct wp_rank_feed *told);
+/* The engine process behind a rank is another one now: what we sent to the old one is not in its cache. */
+void wp_fleet_forget(struct wp_fleet *f, struct wp_worker *w, uint32_t rank);
+struct wp_index *wp_fleet_index(struct wp_fleet *f);                               /* for the feeds: it guards itself */
+uint32_t wp_fleet_block_size(struct wp_fleet *f, const struct wp_worker *w);       /* 0: nobody has told it yet */
+double wp_fleet_coverage(struct wp_fleet *f, const struct wp_worker *w, uint32_t rank);
+char *wp_fleet_base_model(struct wp_fleet *f, const struct wp_worker *w);          /* the caller's; NULL: not known yet */
+
 /* A model as asked for: known or not, its base and adapter names, the block sizes of those who serve it. */
 struct wp_model_info {
     bool known;  /* somebody serves it, or may yet turn out to */

@@ -56,6 +56,8 @@ struct wp_fleet {
 size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
                            const char **why, uint64_t *retry_after_us);
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
+/* Where the feed must have come to, that a request which ended then is passed. */
+uint64_t wp_fleet_passed_mark(uint64_t end_us);
 /* The space of a model at a block size; 0xFFFFFFFF when none could be made. */
 uint32_t wp_fleet_space(struct wp_fleet *f, struct wp_str base, uint32_t block_size, enum wp_prompt_kind kind);
 

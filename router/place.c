@@ -72,15 +72,66 @@ static uint32_t as_tokens(const struct wp_want *want, const struct wp_hashes *h,
     return (uint32_t)((double)blocks * h->block_size / (double)want->prompt->bytes.n * want->tokens);
 }
 
-/* What worker w has of the prompt: the index where it speaks, history where no feed does (all of them, until events come). */
+/* What a rank has of a prompt, in blocks, by who says so. */
+struct match {
+    size_t indexed;  /* its KV events */
+    size_t history;  /* what we sent there */
+    size_t flight;   /* what is on its way there, alone */
+    size_t together; /* history and in flight */
+    size_t claim;    /* what we believe */
+};
+
+/*
+ * Events are believed as far as they cover what the rank holds; for the rest history stands in, with the weight that coverage
+ * leaves, and alone where there is no feed.  Requests in flight count at once.
+ */
+static struct match match_blocks(struct wp_fleet *f, const struct wp_rank *r, uint32_t space, const struct wp_hashes *h, size_t most)
+{
+    const struct wp_overlap_row *row = wp_overlap_of(&f->overlap, r->holder);
+    double weight = r->fed ? 1 - r->coverage : 1;
+    struct match m = {.indexed = row ? row->blocks : 0};
+
+    if (m.indexed > most)
+        m.indexed = most;
+    m.history = wp_history_overlap(f->history, r->holder, space, h->chain, most, &m.together);
+    m.flight = r->fed ? wp_history_flight(f->history, r->holder, space, h->chain, most) : m.together;
+    m.claim = m.indexed;
+    if (m.history > m.indexed)
+        m.claim += (size_t)(weight * (double)(m.history - m.indexed));
+    if (m.flight > m.claim)
+        m.claim = m.flight;
+    return m;
+}
+
+/* Where what is claimed lies: what the index does not say counts as the fastest tier. */
+static void spread(struct wp_fleet *f, const struct wp_want *want, const struct wp_hashes *h, const struct wp_rank *r,
+                   const struct match *m, struct wp_worker_view *v)
+{
+    const struct wp_overlap_row *row = wp_overlap_of(&f->overlap, r->holder);
+    uint32_t slower = 0;
+
+    v->hit_tokens = as_tokens(want, h, m->claim);
+    for (int t = WP_TIER_MAX - 1; row && t > 0; t--) {
+        v->hit_tier[t] = as_tokens(want, h, row->tier[t]);
+        slower += v->hit_tier[t];
+    }
+    if (slower > v->hit_tokens) {
+        memset(v->hit_tier, 0, sizeof v->hit_tier);
+        slower = 0;
+    }
+    v->hit_tier[0] = v->hit_tokens - slower;
+    v->doubtful = row ? as_tokens(want, h, row->doubtful) : 0;
+    if (v->doubtful > v->hit_tokens)
+        v->doubtful = v->hit_tokens;
+}
+
 static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat seat, struct wp_worker_view *v,
                   struct wp_candidate *c, uint32_t *last_space)
 {
-    uint32_t holder = seat.rank->holder;
     const struct wp_hashes *h = want->prompt ? hashes_for(want, seat.worker) : NULL;
-    const struct wp_overlap_row *row;
-    size_t history, with_in_flight, most, indexed;
-    uint32_t space, faster = 0;
+    struct match m;
+    uint32_t space;
+    size_t most;
 
     if (!h || h->n == 0)
         return;
@@ -91,26 +142,11 @@ static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat
     if (space != *last_space)
         wp_index_overlap(f->index, space, h->local, most, &f->overlap);
     *last_space = space;
-    history = wp_history_overlap(f->history, holder, space, h->chain, most, &with_in_flight);
-    row = wp_overlap_of(&f->overlap, holder);
-    indexed = row ? row->blocks : 0;
-    if (indexed > most)
-        indexed = most;
-    c->history_tokens = as_tokens(want, h, history);
-    c->in_flight_tokens = as_tokens(want, h, with_in_flight > history ? with_in_flight - history : 0);
-    v->hit_tokens = as_tokens(want, h, indexed > with_in_flight ? indexed : with_in_flight);
-    for (int t = WP_TIER_MAX - 1; row && t > 0; t--) {
-        v->hit_tier[t] = as_tokens(want, h, row->tier[t]);
-        faster += v->hit_tier[t];
-    }
-    if (faster > v->hit_tokens || indexed < with_in_flight) { /* history knows no tiers: it counts as the fastest */
-        memset(v->hit_tier, 0, sizeof v->hit_tier);
-        faster = 0;
-    }
-    v->hit_tier[0] = v->hit_tokens - faster;
-    v->doubtful = row ? as_tokens(want, h, row->doubtful) : 0;
-    if (v->doubtful > v->hit_tokens)
-        v->doubtful = v->hit_tokens;
+    m = match_blocks(f, seat.rank, space, h, most);
+    spread(f, want, h, seat.rank, &m, v);
+    c->index_tokens = as_tokens(want, h, m.indexed);
+    c->history_tokens = as_tokens(want, h, m.history);
+    c->in_flight_tokens = as_tokens(want, h, m.together > m.history ? m.together - m.history : 0);
 }
 
 static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_seat seat, size_t i, uint64_t now_us,
@@ -355,12 +391,23 @@ static void learn(struct wp_worker *w, const struct wp_placement *p, double actu
     w->correction = w->correction < 0.05 ? 0.05 : w->correction > 20 ? 20 : w->correction;
 }
 
-static void in_flight_over(struct wp_fleet *f, struct wp_placement *p)
+/*
+ * Its blocks are in flight no more.  Behind a live feed they count on until the feed has passed the request's end (end_us): then the index has them
+ * or the engine did not keep them.
+ */
+static void in_flight_over(struct wp_fleet *f, struct wp_placement *p, uint64_t end_us)
 {
+    const struct wp_rank *r = p->rank;
+
     if (!p->in_flight_noted)
         return;
     p->in_flight_noted = false;
-    wp_history_end(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n);
+    if (r->live && end_us && p->first_seen && !p->worker->gone)
+        wp_history_end_at(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n, wp_fleet_passed_mark(end_us));
+    else
+        wp_history_end(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n);
+    if (r->fed && p->first_seen && p->hashes)
+        wp_index_graft(f->index, r->holder, p->space, p->hashes->local, p->hashes->n);
 }
 
 void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
@@ -377,7 +424,8 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
     wp_load_first(&p->rank->load, &p->item, &w->profile, now);
     if (p->in_flight_noted && !w->gone)
         wp_history_note(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n);
-    in_flight_over(f, p);
+    if (!p->rank->live)
+        in_flight_over(f, p, 0);
     learn(w, p, actual);
     r = wp_records_at(&f->records, p->record);
     if (r)
@@ -407,7 +455,7 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
         return;
     pthread_mutex_lock(&f->lock);
     wp_load_end(&p->rank->load, &p->item, &w->profile, now);
-    in_flight_over(f, p);
+    in_flight_over(f, p, now);
     if (rest_us && now + rest_us > w->rest_until_us)
         w->rest_until_us = now + rest_us;
     /* Others than the one that decides are stragglers of the time before it opened, or were repeated. */

@@ -11,7 +11,7 @@
     X(user) X(prompt_cache_key) X(cache_salt) X(kv_transfer_params) X(bootstrap_host) X(bootstrap_port)                \
     X(bootstrap_room) X(routed_dp_rank) X(data_parallel_rank) X(tools) X(tool_choice) X(response_format)               \
     X(chat_template) X(chat_template_kwargs) X(documents) X(reasoning_effort) X(system) X(instructions) X(text)        \
-    X(input_ids) X(request_id) X(rid) X(previous_response_id)
+    X(input_ids) X(request_id) X(rid) X(previous_response_id) X(vllm_xargs)
 
 #define NAME(m) #m,
 static const char *const names[] = {MEMBERS(NAME)};

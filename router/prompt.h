@@ -30,7 +30,7 @@ struct wp_body {
     struct wp_json model, stream, prompt, messages, input, max_tokens, max_completion_tokens, max_output_tokens, n, user,
         prompt_cache_key, cache_salt, kv_transfer_params, bootstrap_host, bootstrap_port, bootstrap_room, routed_dp_rank,
         data_parallel_rank, tools, tool_choice, response_format, chat_template, chat_template_kwargs, documents, reasoning_effort,
-        system, instructions, text, input_ids, request_id, rid, previous_response_id;
+        system, instructions, text, input_ids, request_id, rid, previous_response_id, vllm_xargs;
 };
 
 /* Errors: WP_ESYNTAX, WP_ETOOBIG, WP_EINVAL as wp_json_members(). */

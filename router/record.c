@@ -59,8 +59,8 @@ int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
     rc = rc ? rc : wp_buf_printf(b, ",\"rank\":%u,\"overlap\":{\"total\":%u", c->rank, c->hit_tokens);
     rc = rc ? rc : tiers(b, c->hit_tier);
     rc = rc ? rc
-            : wp_buf_printf(b, ",\"doubtful\":%u,\"history\":%u,\"in_flight\":%u},\"in_flight\":%u,\"terms_us\":{", c->doubtful,
-                            c->history_tokens, c->in_flight_tokens, c->in_flight);
+            : wp_buf_printf(b, ",\"doubtful\":%u,\"index\":%u,\"history\":%u,\"in_flight\":%u},\"in_flight\":%u,\"terms_us\":{", c->doubtful,
+                            c->index_tokens, c->history_tokens, c->in_flight_tokens, c->in_flight);
     for (int t = 0; rc == 0 && t < WP_TERMS; t++) {
         if (isnan(c->verdict.term[t]))
             continue;

@@ -18,7 +18,7 @@ struct wp_candidate {
     char worker[WP_RECORD_ID];
     uint32_t rank;
     struct wp_verdict verdict;
-    uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, history_tokens, in_flight_tokens;
+    uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, index_tokens, history_tokens, in_flight_tokens;
 };
 
 struct wp_record {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/flags.h"
 #include "router/admin.h"
+#include "router/feeds.h"
 #include "router/gate.h"
 #include "router/machine.h"
 #include "router/probe.h"
@@ -24,6 +25,7 @@ struct serve {
     struct wp_router router;
     struct wp_admin admin;
     struct wp_prober *prober;
+    struct wp_feed_desk *desk;
     uv_signal_t hup, term, intr;
     unsigned open; /* signal handles and the admin server, until closed */
     bool closing;
@@ -177,6 +179,7 @@ static int reload(void *arg, struct wp_buf *said)
             wp_log(WP_ERROR, "config", "a loop keeps the old configuration: out of memory");
     wp_settings_unref(old);
     wp_prober_sync(s->prober);
+    wp_feed_desk_sync(s->desk);
     wp_count(r->count.reloads_good, 1);
     return 0;
 }
@@ -209,6 +212,8 @@ static bool before_close(void *arg)
         s->closing = true;
         wp_prober_destroy(s->prober);
         s->prober = NULL;
+        wp_feed_desk_destroy(s->desk, one_closed, s);
+        s->desk = NULL;
         uv_close((uv_handle_t *)&s->hup, signal_closed);
         uv_close((uv_handle_t *)&s->term, signal_closed);
         uv_close((uv_handle_t *)&s->intr, signal_closed);
@@ -243,8 +248,10 @@ static void workers_changed(void *arg)
 {
     struct serve *s = arg;
 
-    if (s->prober)
-        wp_prober_sync(s->prober);
+    if (!s->prober)
+        return;
+    wp_prober_sync(s->prober);
+    wp_feed_desk_sync(s->desk);
 }
 
 static int watch_signals(struct serve *s, struct wp_err *err)
@@ -382,10 +389,14 @@ static int start(struct serve *s, struct wp_err *err)
     r->gate[0].before_close_arg = s;
     rc = watch_signals(s, err);
     rc = rc ? rc : listen_all(s, err);
+    rc = rc ? rc : wp_feed_desk_create(&s->desk, &r->gate[0], err);
     rc = rc ? rc : wp_prober_create(&s->prober, &r->gate[0], err);
-    if (rc == 0)
-        wp_prober_sync(s->prober);
-    return rc;
+    if (rc < 0)
+        return rc;
+    s->open++; /* the desk */
+    wp_prober_sync(s->prober);
+    wp_feed_desk_sync(s->desk);
+    return 0;
 }
 
 static void finish(struct serve *s)

@@ -148,6 +148,7 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
     if (rc < 0)
         goto free;
     w->block_size = w->conf.block_size ? w->conf.block_size : 16;
+    w->block_size_told = w->conf.block_size != 0;
     w->kv_tokens = w->conf.kv_tokens ? w->conf.kv_tokens : w->profile.gpu_tokens + w->profile.cpu_tokens;
     *out = w;
     return 0;
@@ -242,8 +243,10 @@ static void take_models(struct wp_worker *w, struct wp_engine_facts *f)
 
 static void take_load(struct wp_worker *w, const struct wp_engine_facts *f)
 {
-    if (f->block_size && !w->conf.block_size)
+    if (f->block_size && !w->conf.block_size) {
         w->block_size = f->block_size;
+        w->block_size_told = true;
+    }
     if (f->kv_tokens && !w->conf.kv_tokens)
         w->kv_tokens = f->kv_tokens;
     if (f->metrics_known) {

@@ -28,6 +28,9 @@ struct wp_rank {
     uint32_t number, holder;
     uint64_t key; /* hash of the worker's id and the rank */
     struct wp_load load;
+    bool fed;        /* it has a feed of KV events */
+    bool live;       /* that feed is connected and knows where it stands */
+    double coverage; /* share of what the rank holds that its feed has told, 0..1 */
 };
 
 enum wp_breaker { WP_BREAKER_CLOSED, WP_BREAKER_HALF_OPEN, WP_BREAKER_OPEN };
@@ -57,6 +60,7 @@ struct wp_worker {
     size_t n_models;
     bool models_fixed; /* by the configuration */
     uint32_t block_size;
+    bool block_size_told; /* by the configuration, the engine or its events; else it is a guess */
     uint64_t kv_tokens; /* of one rank */
     struct wp_profile profile;
     double correction; /* measured / predicted prefill time */
