@@ -67,7 +67,8 @@ struct wp_blob *wp_tokens_cache_get(struct wp_tokens_cache *c, const struct wp_t
     return wp_blob_ref(e->tokens);
 }
 
-void wp_tokens_cache_put(struct wp_tokens_cache *c, const struct wp_tokens_key *key, struct wp_blob *tokens)
+void wp_tokens_cache_put(struct wp_tokens_cache *c, const struct wp_tokens_key *key,
+                         struct wp_blob *tokens)
 {
     struct entry *e = find(c, key->low);
     size_t more = weight(tokens);

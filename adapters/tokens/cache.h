@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * adapters/tokens/cache.h - answers by the hash of their question, bounded in bytes: the longest unused go first.
- * A question is known by 128 bits of XXH3 under a secret seed, and its length; its text is not kept.
+ * adapters/tokens/cache.h - answers by the hash of their question, bounded in bytes: the longest
+ * unused go first. A question is known by 128 bits of XXH3 under a secret seed, and its length; its
+ * text is not kept.
  */
 #ifndef WP_ADAPTERS_TOKENS_CACHE_H
 #define WP_ADAPTERS_TOKENS_CACHE_H
@@ -19,8 +20,8 @@ struct wp_tokens_key wp_tokens_key(struct wp_str question, uint64_t secret);
 bool wp_tokens_key_same(const struct wp_tokens_key *a, const struct wp_tokens_key *b);
 
 struct wp_tokens_cache {
-    struct wp_map at;       /* key.low -> entry */
-    struct wp_list by_use;  /* longest unused first */
+    struct wp_map at;      /* key.low -> entry */
+    struct wp_list by_use; /* longest unused first */
     size_t bytes, cap_bytes;
 };
 
@@ -29,6 +30,7 @@ void wp_tokens_cache_fini(struct wp_tokens_cache *c);
 /* A new reference, or NULL. */
 struct wp_blob *wp_tokens_cache_get(struct wp_tokens_cache *c, const struct wp_tokens_key *key);
 /* Takes a reference of its own.  What does not fit, or finds no memory, is not kept. */
-void wp_tokens_cache_put(struct wp_tokens_cache *c, const struct wp_tokens_key *key, struct wp_blob *tokens);
+void wp_tokens_cache_put(struct wp_tokens_cache *c, const struct wp_tokens_key *key,
+                         struct wp_blob *tokens);
 
 #endif

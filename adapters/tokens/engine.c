@@ -1,67 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
- * The tokenizer that asks an engine.  A *flight* is one question under way: those who wait for it, and at most two calls.
+ * The tokenizer that asks an engine.  A *flight* is one question under way: those who wait for it, and at most two
+ * calls (calls.c).
  *
  *   ask --> cache hit: answered at once
  *     |---> an equal flight: one more waits for it
- *     +---> a new flight, one call --- silent for hedge_us, or failed ---> a second call to another worker
+ *     +---> a new flight, one call --- silent for hedge_us, or failed ---> a second call, to another worker
  *
- *   the first good answer: into the cache, to all who wait; the other call is cancelled
- *   no call is left: all who wait get the reason of the last
- *   a waiter's limit: it gets LATE; when it was the last, the flight goes on alone (an orphan) for the cache, a bounded number
- *       of them, each call for a second at most
- *   the last waiter cancels: so are the calls
- *   destroy: the calls are cancelled; with the last of each flight its waiters get CANCELED
+ *   the first good answer   into the cache, to all who wait; the other call is cancelled
+ *   no call is left         all who wait get the reason of the last
+ *   a waiter's limit        it gets LATE; was it the last, the flight goes on alone, for the cache: an orphan, of which
+ *                           there are few, and their calls end soon
+ *   the last one cancels    so are the calls
+ *   destroy                 the calls are cancelled; with the last of each flight its waiters get CANCELED
  *
- * A flight that is decided is out of the map, so nobody joins it any more, and it is freed when its last call has said on_over.
- * Callbacks of waiters may do anything, even destroy the tokenizer: it lives as long as a flight does, and a flight until it has told all.
+ * A flight that is decided is out of the map, so nobody joins it any more, and it is freed when its last call is over.
+ * Callbacks of waiters may do anything, even destroy the tokenizer: it lives as long as a flight does, and a flight
+ * until it has told all.
  */
-#include "adapters/tokens/kinds.h"
+/* clang-format on */
+#include "adapters/tokens/flight.h"
 
-#include "adapters/tokens/cache.h"
 #include "adapters/tokens/question.h"
-#include "adapters/tokens/rests.h"
 
-#include <stdio.h>
-
-enum { CALLS_MAX = 2, CALL_US = 1000000, ORPHANS_MAX = 32 };
-enum { REST_LACKS_US = 30000000, REST_TROUBLE_US = 1000000 };
-
-struct attempt {
-    struct wp_tokens_flight *flight;
-    struct wp_call *call; /* NULL: over */
-    void *who;
-    uint64_t key;
-    int status;
-    enum wp_tokens_result wrong; /* found in the body; 0 (ASKED): nothing yet */
-    struct wp_buf page;
-};
-
-struct wp_tokens_flight {
-    struct wp_list link;
-    struct engine *engine;
-    struct wp_tokens_key key;
-    struct wp_blob *question;
-    struct wp_list waiters;
-    struct attempt attempt[CALLS_MAX];
-    unsigned tried, open;
-    struct wp_timer hedge;
-    enum wp_tokens_result last; /* why the last call brought nothing */
-    bool decided, orphan;
-    size_t n_model;
-    char model[]; /* for the second call */
-};
-
-struct engine {
-    struct wp_tokens pub; /* first */
-    struct wp_loop *loop;
-    struct wp_tokens_cache cache;
-    struct wp_map by_key; /* low half of the key -> flight */
-    struct wp_list flights;
-    struct wp_rests rests;
-    unsigned orphans;
-    bool closing;
-};
+enum { ORPHANS_MAX = 32 };
 
 /* ---- ends ---- */
 
@@ -139,18 +102,10 @@ static void decide(struct wp_tokens_flight *f)
             wp_call_cancel(f->attempt[i].call);
 }
 
-static void slow(const struct attempt *a)
-{
-    struct engine *e = a->flight->engine;
-
-    if (a->call)
-        wp_rest(&e->rests, a->key, wp_loop_now_us(e->loop) + REST_TROUBLE_US, false);
-}
-
 static void finish(struct wp_tokens_flight *f, enum wp_tokens_result r, struct wp_blob *tokens)
 {
     if (r == WP_TOKENS_HEDGED)
-        slow(&f->attempt[0]);
+        wp_flight_slow(&f->attempt[0]);
     decide(f);
     if (tokens)
         wp_tokens_cache_put(&f->engine->cache, &f->key, tokens);
@@ -159,156 +114,32 @@ static void finish(struct wp_tokens_flight *f, enum wp_tokens_result r, struct w
         flight_free(f);
 }
 
-/* ---- calls ---- */
-
-static const struct wp_call_ops call_ops;
-
-static bool pick(struct wp_tokens_flight *f, struct wp_tokens_worker *out)
+/* A fleet that is slow as a whole is not helped by twice the questions: hedges are a tenth of them,
+ * and the first ten are free. */
+static bool may_hedge(struct engine *e)
 {
-    struct engine *e = f->engine;
-    const struct wp_tokens_conf *conf = &e->pub.conf;
-    uint64_t but[WP_RESTS_MAX + CALLS_MAX], now = wp_loop_now_us(e->loop);
-    struct wp_str model = {f->model, f->n_model};
-
-    for (int soft = 1; soft >= 0; soft--) {
-        size_t n = wp_resting(&e->rests, now, soft, but);
-
-        for (unsigned i = 0; i < f->tried; i++)
-            but[n++] = f->attempt[i].key;
-        if (conf->pick(conf->arg, model, but, n, out))
-            return true;
+    if (e->questions > 10000) { /* old times fade */
+        e->questions /= 2;
+        e->hedges /= 2;
     }
-    return false;
-}
-
-static struct wp_call *post(struct attempt *a, const struct wp_tokens_worker *w)
-{
-    struct engine *e = a->flight->engine;
-    char target[512], bearer[600];
-    struct wp_field field[2] = {{WP_STR("content-type"), WP_STR("application/json")}, {WP_STR("authorization"), {0}}};
-    struct wp_call_spec spec = {
-        .host = w->host,
-        .port = w->port,
-        .tls = w->tls,
-        .method = WP_STR("POST"),
-        .field = field,
-        .n_fields = 1,
-        .body = a->flight->question,
-        .connect_us = CALL_US,
-        .total_us = CALL_US + wp_tokens_limit_us(&e->pub.conf, e->pub.conf.limit_us, a->flight->question->n),
-        .ops = &call_ops,
-        .user = a,
-    };
-
-    snprintf(target, sizeof target, WP_STR_FMT "/tokenize", WP_STR_ARG(w->base));
-    spec.target = wp_str_of(target);
-    if (w->bearer.n) {
-        snprintf(bearer, sizeof bearer, "Bearer " WP_STR_FMT, WP_STR_ARG(w->bearer));
-        field[1].value = wp_str_of(bearer);
-        spec.n_fields = 2;
-    }
-    return wp_call(e->pub.conf.client, &spec);
-}
-
-/* One more call.  0; WP_TOKENS_NOBODY or WP_TOKENS_NO_MEMORY otherwise. */
-static enum wp_tokens_result try_next(struct wp_tokens_flight *f)
-{
-    struct engine *e = f->engine;
-    struct attempt *a = &f->attempt[f->tried];
-    struct wp_tokens_worker w = {0};
-
-    if (f->tried == CALLS_MAX || !pick(f, &w))
-        return WP_TOKENS_NOBODY;
-    *a = (struct attempt){.flight = f, .who = w.who, .key = w.key, .page.max = wp_tokens_answer_max(f->question->n)};
-    a->call = post(a, &w);
-    if (!a->call) {
-        e->pub.conf.drop(e->pub.conf.arg, w.who);
-        return WP_TOKENS_NO_MEMORY;
-    }
-    f->tried++;
-    f->open++;
-    wp_count(e->pub.conf.calls, 1);
-    return 0;
+    if (e->hedges >= 10 + e->questions / 10)
+        return false;
+    e->hedges++;
+    return true;
 }
 
 static void on_hedge(struct wp_timer *t)
 {
-    try_next(t->arg); /* without a second one the first goes on alone */
+    struct wp_tokens_flight *f = t->arg;
+
+    if (may_hedge(f->engine))
+        wp_flight_call(f); /* without a second one the first goes on alone */
 }
 
-static void on_head(struct wp_call *c, const struct wp_head *h)
+void wp_flight_over(struct wp_tokens_flight *f, enum wp_tokens_result r, bool hopeless,
+                    struct wp_blob *tokens)
 {
-    struct attempt *a = c->user;
-
-    a->status = h->status;
-}
-
-static void on_body(struct wp_call *c, const char *p, size_t n)
-{
-    struct attempt *a = c->user;
-    int rc = wp_buf_add(&a->page, p, n);
-
-    if (rc == 0)
-        return;
-    a->wrong = rc == WP_ENOMEM ? WP_TOKENS_NO_MEMORY : WP_TOKENS_GARBAGE;
-    wp_call_cancel(c);
-}
-
-/* What the call brought: ids, or why not; and what that says about the worker. */
-static enum wp_tokens_result judge(struct attempt *a, int rc, struct wp_blob **tokens)
-{
-    struct engine *e = a->flight->engine;
-    uint64_t now = wp_loop_now_us(e->loop);
-    int status = a->status;
-
-    if (a->wrong == 0 && rc == 0 && status == 200) {
-        rc = wp_tokens_answer(wp_buf_str(&a->page), tokens);
-        if (rc == 0) {
-            wp_rest_over(&e->rests, a->key);
-            return a == &a->flight->attempt[0] ? WP_TOKENS_ASKED : WP_TOKENS_HEDGED;
-        }
-        a->wrong = rc == WP_ENOMEM ? WP_TOKENS_NO_MEMORY : WP_TOKENS_GARBAGE;
-    }
-    if (a->wrong) {
-        if (a->wrong == WP_TOKENS_GARBAGE)
-            wp_rest(&e->rests, a->key, now + REST_LACKS_US, true);
-        return a->wrong;
-    }
-    if (rc == WP_ENOMEM)
-        return WP_TOKENS_NO_MEMORY;
-    if (rc < 0 || status >= 500 || status < 400) {
-        bool lacks = rc == 0 && (status == 501 || status < 400);
-
-        wp_rest(&e->rests, a->key, now + (lacks ? REST_LACKS_US : REST_TROUBLE_US), true);
-        return lacks ? WP_TOKENS_REFUSED : WP_TOKENS_FAILED;
-    }
-    if (status == 401 || status == 403 || status == 404 || status == 405)
-        wp_rest(&e->rests, a->key, now + REST_LACKS_US, true);
-    else if (status == 429)
-        wp_rest(&e->rests, a->key, now + REST_TROUBLE_US, true);
-    return WP_TOKENS_REFUSED;
-}
-
-/* The question itself is refused: another worker would say the same. */
-static bool hopeless(const struct attempt *a, enum wp_tokens_result r)
-{
-    return r == WP_TOKENS_NO_MEMORY || (r == WP_TOKENS_REFUSED && (a->status == 400 || a->status == 413 || a->status == 422));
-}
-
-static void on_over(struct wp_call *c, int rc)
-{
-    struct attempt *a = c->user;
-    struct wp_tokens_flight *f = a->flight;
-    struct engine *e = f->engine;
-    struct wp_blob *tokens = NULL;
-    enum wp_tokens_result r = WP_TOKENS_CANCELED;
-
-    a->call = NULL;
     f->open--;
-    if (!f->decided)
-        r = judge(a, rc, &tokens);
-    wp_buf_fini(&a->page);
-    e->pub.conf.drop(e->pub.conf.arg, a->who);
     if (f->decided) {
         if (f->open == 0) {
             tell_all(f, WP_TOKENS_CANCELED, NULL);
@@ -318,19 +149,15 @@ static void on_over(struct wp_call *c, int rc)
     }
     if (tokens) {
         finish(f, r, tokens);
-        wp_blob_unref(tokens);
         return;
     }
-    f->last = r;
-    if (!hopeless(a, r) && !wp_list_empty(&f->waiters)) {
-        wp_timer_stop(e->loop, &f->hedge);
-        try_next(f);
+    if (!hopeless && !wp_list_empty(&f->waiters)) {
+        wp_timer_stop(f->engine->loop, &f->hedge);
+        wp_flight_call(f);
     }
     if (f->open == 0)
-        finish(f, f->last, NULL);
+        finish(f, r, NULL);
 }
-
-static const struct wp_call_ops call_ops = {.on_head = on_head, .on_body = on_body, .on_over = on_over};
 
 /* ---- who waits ---- */
 
@@ -357,7 +184,7 @@ static void on_limit(struct wp_timer *t)
     struct engine *e = f->engine;
 
     for (unsigned i = 0; !f->decided && i < f->tried; i++)
-        slow(&f->attempt[i]);
+        wp_flight_slow(&f->attempt[i]);
     wp_list_del(&w->link);
     w->flight = NULL;
     left(f, true);
@@ -365,7 +192,8 @@ static void on_limit(struct wp_timer *t)
     w->fn(w, WP_TOKENS_LATE, NULL);
 }
 
-static enum wp_tokens_result wait_for(struct wp_tokens_flight *f, struct wp_tokens_wait *w, wp_tokens_fn fn, bool joined)
+static enum wp_tokens_result wait_for(struct wp_tokens_flight *f, struct wp_tokens_wait *w,
+                                      wp_tokens_fn fn, bool joined)
 {
     struct engine *e = f->engine;
 
@@ -378,7 +206,8 @@ static enum wp_tokens_result wait_for(struct wp_tokens_flight *f, struct wp_toke
     w->joined = joined;
     wp_list_push(&f->waiters, &w->link);
     wp_timer_init(&w->timer, on_limit, w);
-    wp_timer_in(e->loop, &w->timer, wp_tokens_limit_us(&e->pub.conf, e->pub.conf.limit_us, f->question->n));
+    wp_timer_in(e->loop, &w->timer,
+                wp_tokens_limit_us(&e->pub.conf, e->pub.conf.limit_us, f->question->n));
     return WP_TOKENS_LATER;
 }
 
@@ -409,7 +238,8 @@ static struct wp_tokens_flight *find(const struct engine *e, const struct wp_tok
 }
 
 /* Takes over question, also on failure. */
-static enum wp_tokens_result take_off(struct engine *e, const struct wp_tokens_key *key, struct wp_blob *question, struct wp_str model,
+static enum wp_tokens_result take_off(struct engine *e, const struct wp_tokens_key *key,
+                                      struct wp_blob *question, struct wp_str model,
                                       struct wp_tokens_wait *w, wp_tokens_fn fn)
 {
     struct wp_tokens_flight *f = wp_calloc(1, sizeof *f + model.n);
@@ -428,12 +258,14 @@ static enum wp_tokens_result take_off(struct engine *e, const struct wp_tokens_k
     wp_list_init(&f->waiters);
     wp_list_push(&e->flights, &f->link);
     wp_timer_init(&f->hedge, on_hedge, f);
-    r = wp_map_put(&e->by_key, key->low, (uintptr_t)f) < 0 ? WP_TOKENS_NO_MEMORY : try_next(f);
+    r = wp_map_put(&e->by_key, key->low, (uintptr_t)f) < 0 ? WP_TOKENS_NO_MEMORY
+                                                           : wp_flight_call(f);
     if (r) {
         take_out(f);
         flight_free(f);
         return r;
     }
+    e->questions++;
     wp_timer_in(e->loop, &f->hedge, wp_tokens_limit_us(conf, conf->hedge_us, question->n));
     return wait_for(f, w, fn, false);
 }
@@ -454,8 +286,9 @@ static struct wp_blob *question_of(const struct wp_tokens_prompt *p)
     return q;
 }
 
-static enum wp_tokens_result engine_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p, struct wp_tokens_wait *w,
-                                        wp_tokens_fn fn, struct wp_blob **now)
+static enum wp_tokens_result engine_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p,
+                                        struct wp_tokens_wait *w, wp_tokens_fn fn,
+                                        struct wp_blob **now)
 {
     struct engine *e = (struct engine *)t;
     struct wp_tokens_flight *f;
@@ -478,7 +311,8 @@ static enum wp_tokens_result engine_ask(struct wp_tokens *t, const struct wp_tok
     return *now ? WP_TOKENS_CACHED : wait_for(f, w, fn, true);
 }
 
-static int engine_create(struct wp_tokens **out, const struct wp_tokens_conf *conf, struct wp_err *err)
+static int engine_create(struct wp_tokens **out, const struct wp_tokens_conf *conf,
+                         struct wp_err *err)
 {
     struct engine *e = wp_calloc(1, sizeof *e);
 

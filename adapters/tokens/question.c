@@ -8,7 +8,8 @@ static bool given(struct wp_json v)
     return v.kind != WP_JSON_ABSENT && v.kind != WP_JSON_NULL;
 }
 
-/* Parts of text alone are the same to /tokenize and to the chat; what else there is, is media or will be. */
+/* Parts of text alone are the same to /tokenize and to the chat; what else there is, is media or
+ * will be. */
 static bool is_text(struct wp_json part)
 {
     static const char *const types[] = {"text", "refusal", "thinking", "input_text", "output_text"};
@@ -63,11 +64,14 @@ static int put_template_arguments(struct wp_buf *b, const struct wp_tokens_promp
     if (given(p->documents))
         edit[n++] = (struct wp_json_edit){"documents", {p->documents.p, p->documents.n}};
     if (given(p->reasoning_effort))
-        edit[n++] = (struct wp_json_edit){"reasoning_effort", {p->reasoning_effort.p, p->reasoning_effort.n}};
-    if (n == 0 || (given(p->chat_template_kwargs) && p->chat_template_kwargs.kind != WP_JSON_OBJECT))
+        edit[n++] = (struct wp_json_edit){"reasoning_effort",
+                                          {p->reasoning_effort.p, p->reasoning_effort.n}};
+    if (n == 0 ||
+        (given(p->chat_template_kwargs) && p->chat_template_kwargs.kind != WP_JSON_OBJECT))
         return put(b, "chat_template_kwargs", p->chat_template_kwargs);
     rc = wp_buf_adds(b, ",\"chat_template_kwargs\":");
-    return rc ? rc : wp_json_splice(b, given(p->chat_template_kwargs) ? own : WP_STR("{}"), edit, n);
+    return rc ? rc
+              : wp_json_splice(b, given(p->chat_template_kwargs) ? own : WP_STR("{}"), edit, n);
 }
 
 int wp_tokens_question(struct wp_buf *b, const struct wp_tokens_prompt *p)

@@ -3,6 +3,7 @@
 
 #include "adapters/tokens/kinds.h"
 
+/* clang-format off */
 const char *const wp_tokens_result_names[WP_TOKENS_RESULTS] = {
     [WP_TOKENS_ASKED] = "asked",       [WP_TOKENS_HEDGED] = "hedged",       [WP_TOKENS_SHARED] = "shared",
     [WP_TOKENS_CACHED] = "cached",     [WP_TOKENS_BYTES] = "bytes",         [WP_TOKENS_UNSUITED] = "unsuited",
@@ -10,16 +11,19 @@ const char *const wp_tokens_result_names[WP_TOKENS_RESULTS] = {
     [WP_TOKENS_REFUSED] = "refused",   [WP_TOKENS_GARBAGE] = "garbage",     [WP_TOKENS_NO_MEMORY] = "no_memory",
     [WP_TOKENS_CANCELED] = "canceled",
 };
+/* clang-format on */
 
-static int bytes_create(struct wp_tokens **out, const struct wp_tokens_conf *conf, struct wp_err *err)
+static int bytes_create(struct wp_tokens **out, const struct wp_tokens_conf *conf,
+                        struct wp_err *err)
 {
     (void)conf;
     *out = wp_calloc(1, sizeof **out);
     return *out ? 0 : wp_fail(err, WP_ENOMEM, "out of memory");
 }
 
-static enum wp_tokens_result bytes_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p, struct wp_tokens_wait *w,
-                                       wp_tokens_fn fn, struct wp_blob **now)
+static enum wp_tokens_result bytes_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p,
+                                       struct wp_tokens_wait *w, wp_tokens_fn fn,
+                                       struct wp_blob **now)
 {
     (void)t;
     (void)p;
@@ -66,7 +70,8 @@ const struct wp_tokens_ops *wp_tokenizer_find(const char *name)
     return NULL;
 }
 
-int wp_tokens_create(struct wp_tokens **out, const char *kind, const struct wp_tokens_conf *conf, struct wp_err *err)
+int wp_tokens_create(struct wp_tokens **out, const char *kind, const struct wp_tokens_conf *conf,
+                     struct wp_err *err)
 {
     const struct wp_tokens_ops *ops = wp_tokenizer_find(kind);
     int rc;
@@ -89,8 +94,8 @@ void wp_tokens_destroy(struct wp_tokens *t, void (*closed)(void *arg), void *arg
         t->ops->destroy(t, closed, arg);
 }
 
-enum wp_tokens_result wp_tokens_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p, struct wp_tokens_wait *w, wp_tokens_fn fn,
-                                    struct wp_blob **now)
+enum wp_tokens_result wp_tokens_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p,
+                                    struct wp_tokens_wait *w, wp_tokens_fn fn, struct wp_blob **now)
 {
     enum wp_tokens_result r;
 

@@ -5,26 +5,30 @@
  * A tokenizer is chosen by name (models[].tokenizer.kind):
  *     bytes     has no ids, ever: the router matches the prompt's text, approximately
  *     engine    asks one of the model's workers, by vLLM's POST /tokenize (0.23 and 0.32)
- * A question is put by wp_tokens_ask().  It is answered at once (from the cache, or because there is
- * nothing to wait for), or later by a callback, within a limit; without ids the caller goes on with bytes.
+ * A question is put by wp_tokens_ask().  It is answered at once (from the cache, or because there
+ * is nothing to wait for), or later by a callback, within a limit; without ids the caller goes on
+ * with bytes.
  *
- * engine, the happy path: the members that change the prompt become a body of their own, whose hash is
- * looked up in the cache; an equal question that is under way is joined; else a worker is asked, and its
- * answer is kept.  Hedging: a second worker is asked when the first is silent for hedge_us, or fails.
- * Whoever answers first wins, and the other call is cancelled.  Failing: both fail, or the limit passes, and the
- * caller gets the reason instead of ids.  A call that is merely late goes on for a second, for the cache:
- * the same question may come again.  When nobody waits because all cancelled, the calls are cancelled.
- * A worker that lacks the route (401, 403, 404, 405, 501, or an answer that is none) is left alone for 30 s, one that
- * cannot be reached or has trouble of its own for one; a late one is asked again within a second only when there is no other.
+ * engine, the happy path: the members that change the prompt become a body of their own, whose hash
+ * is looked up in the cache; an equal question that is under way is joined; else a worker is asked,
+ * and its answer is kept.  Hedging: a second worker is asked when the first fails, or is silent for
+ * hedge_us (for a tenth of the questions at most, past the first ten: a fleet that is slow as a
+ * whole is not asked twice). Whoever answers first wins, and the other call is cancelled.  Failing:
+ * both fail, or the limit passes, and the caller gets the reason instead of ids.  A call that is
+ * merely late goes on for a second, for the cache: the same question may come again.  When nobody
+ * waits because all cancelled, the calls are cancelled. A worker that lacks the route (401, 403,
+ * 404, 405, 501, or an answer that is none) is left alone for 30 s, one that cannot be reached or
+ * has trouble of its own for one; a late one is asked again within a second only when there is no
+ * other.
  *
- * What /tokenize cannot say, is not asked (unsuited): media (their placeholders are not expanded there),
- * truncate_prompt_tokens, prompt_embeds.  documents and reasoning_effort go into
+ * What /tokenize cannot say, is not asked (unsuited): media (their placeholders are not expanded
+ * there), truncate_prompt_tokens, prompt_embeds.  documents and reasoning_effort go into
  * chat_template_kwargs, where the chat route puts them too, since /tokenize ignores them elsewhere.
- * Source: engines' wire facts as captured in tests/data/spec/real/ (tok_*); "hedged requests" as in Dean and
- * Barroso, The Tail at Scale, CACM 2013.
+ * Source: engines' wire facts as captured in tests/data/spec/real/ (tok_*); "hedged requests" as in
+ * Dean and Barroso, The Tail at Scale, CACM 2013.
  *
- * Owner: the caller embeds a struct wp_tokens_wait; it must stay where it is until it was answered or cancelled.
- * Threads: a tokenizer belongs to its client's loop.
+ * Owner: the caller embeds a struct wp_tokens_wait; it must stay where it is until it was answered
+ * or cancelled. Threads: a tokenizer belongs to its client's loop.
  */
 #ifndef WP_ADAPTERS_TOKENS_TOKENS_H
 #define WP_ADAPTERS_TOKENS_TOKENS_H
@@ -58,13 +62,14 @@ enum wp_tokens_result {
 };
 extern const char *const wp_tokens_result_names[WP_TOKENS_RESULTS];
 
-/* A prompt: members of the request's body where they lie (ABSENT when not there).  Needed only during wp_tokens_ask(). */
+/* A prompt: members of the request's body where they lie (ABSENT when not there).  Needed only
+ * during wp_tokens_ask(). */
 struct wp_tokens_prompt {
     bool chat;
     struct wp_str model;   /* as the engines know it */
     struct wp_json prompt; /* of a completion: one string */
-    struct wp_json messages, tools, chat_template, chat_template_kwargs, documents, reasoning_effort, add_generation_prompt,
-        continue_final_message; /* of a chat */
+    struct wp_json messages, tools, chat_template, chat_template_kwargs, documents,
+        reasoning_effort, add_generation_prompt, continue_final_message; /* of a chat */
     struct wp_json add_special_tokens, truncate_prompt_tokens, prompt_embeds;
 };
 
@@ -81,12 +86,15 @@ struct wp_tokens_worker {
 
 struct wp_tokens_conf {
     struct wp_client *client;
-    uint64_t limit_us, hedge_us; /* a question waits so long at most; a second worker is asked after */
-    uint64_t per_mib_us;         /* both are longer by this for each MiB of the question */
-    size_t cache_bytes;          /* of questions answered; 0: none are kept */
-    uint64_t secret;             /* seeds the hash of questions: equal hashes cannot be aimed at */
-    /* Any ready worker of model but those, the least busy; false when there is none.  drop() gives who back. */
-    bool (*pick)(void *arg, struct wp_str model, const uint64_t but[], size_t n, struct wp_tokens_worker *out);
+    uint64_t limit_us,
+        hedge_us;        /* a question waits so long at most; a second worker is asked after */
+    uint64_t per_mib_us; /* both are longer by this for each MiB of the question */
+    size_t cache_bytes;  /* of questions answered; 0: none are kept */
+    uint64_t secret;     /* seeds the hash of questions: equal hashes cannot be aimed at */
+    /* Any ready worker of model but those, the least busy; false when there is none.  drop() gives
+     * who back. */
+    bool (*pick)(void *arg, struct wp_str model, const uint64_t but[], size_t n,
+                 struct wp_tokens_worker *out);
     void (*drop)(void *arg, void *who);
     void *arg;
     struct wp_family *results; /* by result; NULL: not counted */
@@ -95,10 +103,11 @@ struct wp_tokens_conf {
 
 struct wp_tokens_wait;
 /*
- * tokens: the ids as uint32_t, n bytes of them; NULL without.  It is the callback's only during the call: whoever keeps it takes a
- * reference, and nobody changes it.
+ * tokens: the ids as uint32_t, n bytes of them; NULL without.  It is the callback's only during the
+ * call: whoever keeps it takes a reference, and nobody changes it.
  */
-typedef void (*wp_tokens_fn)(struct wp_tokens_wait *w, enum wp_tokens_result r, struct wp_blob *tokens);
+typedef void (*wp_tokens_fn)(struct wp_tokens_wait *w, enum wp_tokens_result r,
+                             struct wp_blob *tokens);
 
 struct wp_tokens_wait {
     void *arg; /* the caller's */
@@ -114,8 +123,8 @@ struct wp_tokens_ops {
     const char *name;    /* as the configuration spells it */
     const char *summary; /* one line */
     int (*create)(struct wp_tokens **out, const struct wp_tokens_conf *conf, struct wp_err *err);
-    enum wp_tokens_result (*ask)(struct wp_tokens *t, const struct wp_tokens_prompt *p, struct wp_tokens_wait *w, wp_tokens_fn fn,
-                                 struct wp_blob **now);
+    enum wp_tokens_result (*ask)(struct wp_tokens *t, const struct wp_tokens_prompt *p,
+                                 struct wp_tokens_wait *w, wp_tokens_fn fn, struct wp_blob **now);
     void (*destroy)(struct wp_tokens *t, void (*closed)(void *arg), void *arg);
 };
 extern const struct wp_tokens_ops *const wp_tokenizers[]; /* ends with NULL */
@@ -132,21 +141,25 @@ struct wp_tokens {
 };
 
 /* Errors: WP_EINVAL (no such kind), WP_ENOMEM. */
-int wp_tokens_create(struct wp_tokens **out, const char *kind, const struct wp_tokens_conf *conf, struct wp_err *err);
+int wp_tokens_create(struct wp_tokens **out, const char *kind, const struct wp_tokens_conf *conf,
+                     struct wp_err *err);
 /*
- * Questions that wait are answered WP_TOKENS_CANCELED, and then closed(arg) comes, later than this call.  NULL does nothing and calls
- * nothing.
+ * Questions that wait are answered WP_TOKENS_CANCELED, and then closed(arg) comes, later than this
+ * call.  NULL does nothing and calls nothing.
  */
 void wp_tokens_destroy(struct wp_tokens *t, void (*closed)(void *arg), void *arg);
 
 /*
- * Returns WP_TOKENS_LATER: fn(w, ...) comes exactly once, not before this call has returned, unless w is cancelled.  Else the
- * result, and *now is a reference to the ids when there are any, the caller's to drop; fn is not called.
- * Cost: a copy and a hash of the prompt; a cache hit asks nobody.
+ * Returns WP_TOKENS_LATER: fn(w, ...) comes exactly once, not before this call has returned, unless
+ * w is cancelled.  Else the result, and *now is a reference to the ids when there are any, the
+ * caller's to drop; fn is not called. Cost: a copy and a hash of the prompt; a cache hit asks
+ * nobody.
  */
-enum wp_tokens_result wp_tokens_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p, struct wp_tokens_wait *w, wp_tokens_fn fn,
+enum wp_tokens_result wp_tokens_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p,
+                                    struct wp_tokens_wait *w, wp_tokens_fn fn,
                                     struct wp_blob **now);
-void wp_tokens_cancel(struct wp_tokens_wait *w); /* no answer comes; one that is not waiting is left alone */
+void wp_tokens_cancel(
+    struct wp_tokens_wait *w); /* no answer comes; one that is not waiting is left alone */
 
 /* How long is waited for a question of that many bytes. */
 uint64_t wp_tokens_limit_us(const struct wp_tokens_conf *conf, uint64_t base_us, size_t bytes);

@@ -8,7 +8,7 @@
 #include "tests/lib/rawserver.h"
 #include "tests/lib/test.h"
 
-enum { WAITS = 4, SERVERS = 2 };
+enum { WAITS = 30, SERVERS = 2 };
 
 struct seen {
     struct wp_tokens_wait wait;
@@ -39,25 +39,26 @@ static struct rig {
     uv_run(&rig.l.uv, UV_RUN_ONCE)
 #define SCRIPT(...)  ((const struct raw_step[]){__VA_ARGS__, {RAW_END, NULL, 0}})
 #define SCRIPTS(...) ((const struct raw_step *const[]){__VA_ARGS__})
-#define ASKED                \
-    {                        \
-        RAW_EXPECT, "}", 0   \
+#define ASKED              \
+    {                      \
+        RAW_EXPECT, "}", 0 \
     }
 #define SAY(text)         \
     {                     \
         RAW_SEND, text, 0 \
     }
-#define HOLD             \
-    {                    \
+#define HOLD              \
+    {                     \
         RAW_HOLD, NULL, 0 \
     }
-#define SILENT SCRIPT(ASKED)
+#define SILENT     SCRIPT(ASKED)
 #define NO(status) "HTTP/1.1 " status "\r\nContent-Length: 2\r\n\r\n{}"
-#define THREE                                                                              \
-    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 68\r\n\r\n"      \
+#define THREE                                                                         \
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 68\r\n\r\n" \
     "{\"count\":3,\"max_model_len\":2048,\"tokens\":[1,2,4294967295],\"x\":null }"
 
-static bool pick(void *arg, struct wp_str model, const uint64_t but[], size_t n, struct wp_tokens_worker *out)
+static bool pick(void *arg, struct wp_str model, const uint64_t but[], size_t n,
+                 struct wp_tokens_worker *out)
 {
     EXPECT_TRUE("arg", arg == &rig);
     EXPECT_TEXT("model", "tiny", model);
@@ -101,7 +102,8 @@ static void destroy(void)
     rig.t = NULL;
 }
 
-static const struct wp_tokens_conf defaults = {.limit_us = 60000000, .hedge_us = 60000000, .cache_bytes = 1 << 20, .secret = 7};
+static const struct wp_tokens_conf defaults = {
+    .limit_us = 60000000, .hedge_us = 60000000, .cache_bytes = 1 << 20, .secret = 7};
 
 static int create(const char *kind, const struct wp_tokens_conf *conf)
 {
@@ -117,8 +119,8 @@ static int create(const char *kind, const struct wp_tokens_conf *conf)
     return wp_tokens_create(&rig.t, kind, &c, &err);
 }
 
-static void set_up(const struct wp_tokens_conf *conf, const struct raw_step *const first[], size_t n_first,
-                   const struct raw_step *const second[], size_t n_second)
+static void set_up(const struct wp_tokens_conf *conf, const struct raw_step *const first[],
+                   size_t n_first, const struct raw_step *const second[], size_t n_second)
 {
     struct wp_err err = WP_ERR_INIT;
 
@@ -128,19 +130,22 @@ static void set_up(const struct wp_tokens_conf *conf, const struct raw_step *con
     rig.live = wp_mem_live();
     EXPECT_INT("loop", 0, wp_loop_init(&rig.l, &err));
     EXPECT_INT("metrics", 0, wp_metrics_create(&rig.metrics, &err));
-    rig.results = wp_family(rig.metrics, WP_COUNTER, "warmpath_tokens_total", "", "result", NULL, 0);
-    rig.calls = WP_SERIES0(wp_family(rig.metrics, WP_COUNTER, "warmpath_tokens_calls_total", "", "", NULL, 0));
+    rig.results =
+        wp_family(rig.metrics, WP_COUNTER, "warmpath_tokens_total", "", "result", NULL, 0);
+    rig.calls = WP_SERIES0(
+        wp_family(rig.metrics, WP_COUNTER, "warmpath_tokens_calls_total", "", "", NULL, 0));
     rig.n_servers = second ? 2 : 1;
     EXPECT_INT("server", 0, raw_server_start(&rig.server[0], &rig.l.uv, false, first, n_first));
     if (second)
-        EXPECT_INT("server", 0, raw_server_start(&rig.server[1], &rig.l.uv, false, second, n_second));
+        EXPECT_INT("server", 0,
+                   raw_server_start(&rig.server[1], &rig.l.uv, false, second, n_second));
     EXPECT_INT("client", 0, wp_client_create(&rig.client, &rig.l, NULL, &err));
     if (conf)
         EXPECT_INT("tokenizer", 0, create("engine", conf));
 }
 
-#define N(scripts) (sizeof(scripts) / sizeof(scripts)[0])
-#define ONE(conf, ...) set_up(conf, SCRIPTS(__VA_ARGS__), N(SCRIPTS(__VA_ARGS__)), NULL, 0)
+#define N(scripts)            (sizeof(scripts) / sizeof(scripts)[0])
+#define ONE(conf, ...)        set_up(conf, SCRIPTS(__VA_ARGS__), N(SCRIPTS(__VA_ARGS__)), NULL, 0)
 #define TWO(conf, one, other) set_up(conf, SCRIPTS(one), 1, SCRIPTS(other), 1)
 
 static void tear_down(void)
@@ -223,7 +228,8 @@ static enum wp_tokens_result ask(int i, const char *text)
 static void expect_result(const char *label, int i, enum wp_tokens_result want)
 {
     EXPECT_UINT(label, 1, rig.seen[i].told);
-    EXPECT_TEXT(label, wp_tokens_result_names[want], wp_str_of(wp_tokens_result_names[rig.seen[i].result]));
+    EXPECT_TEXT(label, wp_tokens_result_names[want],
+                wp_str_of(wp_tokens_result_names[rig.seen[i].result]));
 }
 
 static void expect_three(const char *label, const struct wp_blob *b)
@@ -255,35 +261,59 @@ static void questions_have_what_changes_the_prompt_and_nothing_else(void)
     static const struct {
         const char *label, *body, *want; /* want NULL: not to be asked */
     } cases[] = {
-        {"completion", "{\"prompt\":\"a\\u0062\",\"max_tokens\":3}", "{\"model\":\"tiny\",\"prompt\":\"a\\u0062\"}"},
+        {"completion", "{\"prompt\":\"a\\u0062\",\"max_tokens\":3}",
+         "{\"model\":\"tiny\",\"prompt\":\"a\\u0062\"}"},
         {"no special tokens", "{\"prompt\":\"a\",\"add_special_tokens\":false}",
          "{\"model\":\"tiny\",\"prompt\":\"a\",\"add_special_tokens\":false}"},
         {"truncated", "{\"prompt\":\"a\",\"truncate_prompt_tokens\":3}", NULL},
-        {"not truncated", "{\"prompt\":\"a\",\"truncate_prompt_tokens\":null}", "{\"model\":\"tiny\",\"prompt\":\"a\"}"},
+        {"not truncated", "{\"prompt\":\"a\",\"truncate_prompt_tokens\":null}",
+         "{\"model\":\"tiny\",\"prompt\":\"a\"}"},
         {"embeddings", "{\"prompt\":\"a\",\"prompt_embeds\":\"AA==\"}", NULL},
         {"ids", "{\"prompt\":[1,2]}", NULL},
         {"chat", "{\"messages\":[{\"role\":\"user\", \"content\":\"x\"}],\"stream\":true}",
          "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\", \"content\":\"x\"}]}"},
         {"all of a chat's",
-         "{\"messages\":[],\"tools\":[{}],\"chat_template\":\"t\",\"chat_template_kwargs\":{\"a\":1},\"add_generation_prompt\":false,"
+         "{\"messages\":[],\"tools\":[{}],\"chat_template\":\"t\",\"chat_template_kwargs\":{\"a\":"
+         "1},\"add_generation_prompt\":false,"
          "\"continue_final_message\":true,\"add_special_tokens\":true,\"tool_choice\":\"auto\"}",
-         "{\"model\":\"tiny\",\"messages\":[],\"tools\":[{}],\"chat_template\":\"t\",\"chat_template_kwargs\":{\"a\":1},"
-         "\"add_generation_prompt\":false,\"continue_final_message\":true,\"add_special_tokens\":true}"},
-        {"template arguments of their own", "{\"messages\":[],\"documents\":[{\"t\":1}],\"reasoning_effort\":\"low\"}",
-         "{\"model\":\"tiny\",\"messages\":[],\"chat_template_kwargs\":{\"documents\":[{\"t\":1}],\"reasoning_effort\":\"low\"}}"},
-        {"they win over the same ones inside", "{\"messages\":[],\"chat_template_kwargs\":{\"reasoning_effort\":\"high\",\"b\":2},"
-                                               "\"reasoning_effort\":\"low\"}",
-         "{\"model\":\"tiny\",\"messages\":[],\"chat_template_kwargs\":{\"reasoning_effort\":\"low\",\"b\":2}}"},
-        {"what the engine will refuse, it may refuse", "{\"messages\":[],\"chat_template_kwargs\":7,\"documents\":[]}",
+         "{\"model\":\"tiny\",\"messages\":[],\"tools\":[{}],\"chat_template\":\"t\",\"chat_"
+         "template_kwargs\":{\"a\":1},"
+         "\"add_generation_prompt\":false,\"continue_final_message\":true,\"add_special_tokens\":"
+         "true}"},
+        {"template arguments of their own",
+         "{\"messages\":[],\"documents\":[{\"t\":1}],\"reasoning_effort\":\"low\"}",
+         "{\"model\":\"tiny\",\"messages\":[],\"chat_template_kwargs\":{\"documents\":[{\"t\":1}],"
+         "\"reasoning_effort\":\"low\"}}"},
+        {"they win over the same ones inside",
+         "{\"messages\":[],\"chat_template_kwargs\":{\"reasoning_effort\":\"high\",\"b\":2},"
+         "\"reasoning_effort\":\"low\"}",
+         "{\"model\":\"tiny\",\"messages\":[],\"chat_template_kwargs\":{\"reasoning_effort\":"
+         "\"low\",\"b\":2}}"},
+        {"what the engine will refuse, it may refuse",
+         "{\"messages\":[],\"chat_template_kwargs\":7,\"documents\":[]}",
          "{\"model\":\"tiny\",\"messages\":[],\"chat_template_kwargs\":7}"},
         {"text parts", "{\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"x\"},\"y\"]}]}",
-         "{\"model\":\"tiny\",\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"x\"},\"y\"]}]}"},
-        {"a picture", "{\"messages\":[{\"content\":\"x\"},{\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"u\"}}]}]}", NULL},
-        {"a picture that says no type", "{\"messages\":[{\"content\":[{\"image_url\":\"u\"}]}]}", NULL},
+         "{\"model\":\"tiny\",\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"x\"},\"y\"]"
+         "}]}"},
+        {"a picture",
+         "{\"messages\":[{\"content\":\"x\"},{\"content\":[{\"type\":\"image_url\",\"image_url\":{"
+         "\"url\":\"u\"}}]}]}",
+         NULL},
+        {"a picture that says no type", "{\"messages\":[{\"content\":[{\"image_url\":\"u\"}]}]}",
+         NULL},
     };
-    static const char *const names[] = {"prompt", "messages", "tools", "chat_template", "chat_template_kwargs", "documents",
-                                        "reasoning_effort", "add_generation_prompt", "continue_final_message", "add_special_tokens",
-                                        "truncate_prompt_tokens", "prompt_embeds"};
+    static const char *const names[] = {"prompt",
+                                        "messages",
+                                        "tools",
+                                        "chat_template",
+                                        "chat_template_kwargs",
+                                        "documents",
+                                        "reasoning_effort",
+                                        "add_generation_prompt",
+                                        "continue_final_message",
+                                        "add_special_tokens",
+                                        "truncate_prompt_tokens",
+                                        "prompt_embeds"};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct wp_err err = WP_ERR_INIT;
@@ -291,9 +321,22 @@ static void questions_have_what_changes_the_prompt_and_nothing_else(void)
         struct wp_buf b = {0};
         struct wp_tokens_prompt p;
 
-        EXPECT_INT(cases[i].label, 0, wp_json_members(wp_str_of(cases[i].body), names, 12, v, &err));
-        p = (struct wp_tokens_prompt){v[1].kind != WP_JSON_ABSENT, WP_STR("tiny"), v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7],
-                                      v[8], v[9], v[10], v[11]};
+        EXPECT_INT(cases[i].label, 0,
+                   wp_json_members(wp_str_of(cases[i].body), names, 12, v, &err));
+        p = (struct wp_tokens_prompt){v[1].kind != WP_JSON_ABSENT,
+                                      WP_STR("tiny"),
+                                      v[0],
+                                      v[1],
+                                      v[2],
+                                      v[3],
+                                      v[4],
+                                      v[5],
+                                      v[6],
+                                      v[7],
+                                      v[8],
+                                      v[9],
+                                      v[10],
+                                      v[11]};
         EXPECT_INT(cases[i].label, cases[i].want != NULL, wp_tokens_suited(&p));
         if (!cases[i].want)
             continue;
@@ -309,7 +352,8 @@ static void answers_are_ids_or_refused(void)
         const char *label, *text;
         long n; /* negative: not an answer */
     } cases[] = {
-        {"as vLLM has it", "{\"count\":4,\"max_model_len\":2048,\"tokens\":[9707,11,1879,0],\"token_strs\":null}", 4},
+        {"as vLLM has it",
+         "{\"count\":4,\"max_model_len\":2048,\"tokens\":[9707,11,1879,0],\"token_strs\":null}", 4},
         {"without a count", "{\"tokens\":[ 5 , 6 ]}", 2},
         {"empty", "{\"count\":0,\"tokens\":[]}", -1},
         {"too few", "{\"count\":3,\"tokens\":[1,2]}", -1},
@@ -335,10 +379,12 @@ static void answers_are_ids_or_refused(void)
     }
 }
 
-/* One captured exchange, played: our question is the captured one, its answer gives the captured ids. */
+/* One captured exchange, played: our question is the captured one, its answer gives the captured
+ * ids. */
 static void play_captured(struct wp_json entry)
 {
-    static const char *const members[] = {"prompt", "messages", "add_generation_prompt", "add_special_tokens"};
+    static const char *const members[] = {"prompt", "messages", "add_generation_prompt",
+                                          "add_special_tokens"};
     struct wp_json request = wp_json_get(wp_json_get(entry, "request"), "body"), v[4];
     struct wp_tokens_prompt p = {.model = WP_STR("tiny")};
     struct wp_err err = WP_ERR_INIT;
@@ -360,27 +406,32 @@ static void play_captured(struct wp_json entry)
     p.add_special_tokens = v[3];
     if (!wp_tokens_suited(&p))
         return; /* tok_noprompt, tok_list: nothing that we would ask */
-    n = snprintf(answer, sizeof answer, "HTTP/1.1 %d X\r\nContent-Length: %ld\r\n\r\n%.*s", (int)status, len, (int)len, body);
+    n = snprintf(answer, sizeof answer, "HTTP/1.1 %d X\r\nContent-Length: %ld\r\n\r\n%.*s",
+                 (int)status, len, (int)len, body);
     ONE(&defaults, SCRIPT(ASKED, {RAW_SEND, answer, (size_t)n}));
     EXPECT_INT(name, WP_TOKENS_LATER, ask_for(0, &p));
     TURN_UNTIL(rig.seen[0].told);
     expect_got(name, 0, "POST /tokenize HTTP/1.1\r\n", true);
     tokens = (struct wp_json){0};
-    if (wp_json_members((struct wp_str){body, (size_t)len}, (const char *const[]){"tokens"}, 1, &tokens, &err) == 0 && status == 200 &&
-        wp_json_tokens(tokens, want, 64) > 0) {
+    if (wp_json_members((struct wp_str){body, (size_t)len}, (const char *const[]){"tokens"}, 1,
+                        &tokens, &err) == 0 &&
+        status == 200 && wp_json_tokens(tokens, want, 64) > 0) {
         n = wp_json_tokens(tokens, want, 64);
         expect_result(name, 0, WP_TOKENS_ASKED);
         EXPECT_INT(name, n * 4, rig.seen[0].tokens ? (long)rig.seen[0].tokens->n : 0);
-        EXPECT_TRUE(name, rig.seen[0].tokens && memcmp(rig.seen[0].tokens->p, want, (size_t)n * 4) == 0);
+        EXPECT_TRUE(name,
+                    rig.seen[0].tokens && memcmp(rig.seen[0].tokens->p, want, (size_t)n * 4) == 0);
     } else {
-        expect_result(name, 0, status == 200 ? WP_TOKENS_GARBAGE /* no ids at all */ : WP_TOKENS_REFUSED);
+        expect_result(name, 0,
+                      status == 200 ? WP_TOKENS_GARBAGE /* no ids at all */ : WP_TOKENS_REFUSED);
     }
     tear_down();
 }
 
 static void captured_answers_give_their_ids(void)
 {
-    static const char *const files[] = {"spec/real/vllm_0.23.0_http.json", "spec/real/vllm_0.32.0_http.json"};
+    static const char *const files[] = {"spec/real/vllm_0.23.0_http.json",
+                                        "spec/real/vllm_0.32.0_http.json"};
 
     for (size_t i = 0; i < 2; i++) {
         struct wp_err err = WP_ERR_INIT;
@@ -391,7 +442,8 @@ static void captured_answers_give_their_ids(void)
         char *text = wp_test_data(files[i], &n);
 
         EXPECT_INT("wrapped", 0, wp_buf_printf(&b, "{\"all\":%.*s}", (int)n, text));
-        EXPECT_INT("read", 0, wp_json_members(wp_buf_str(&b), (const char *const[]){"all"}, 1, &all, &err));
+        EXPECT_INT("read", 0,
+                   wp_json_members(wp_buf_str(&b), (const char *const[]){"all"}, 1, &all, &err));
         while (wp_json_each(all, &at)) {
             char name[64] = "";
 
@@ -483,6 +535,27 @@ static void the_first_may_still_win_after_the_hedge(void)
     tear_down();
 }
 
+static void hedges_are_few_when_everybody_is_slow(void)
+{
+    struct wp_tokens_conf conf = defaults;
+    char text[16];
+
+    conf.hedge_us = 1000;
+    conf.limit_us = 5000;
+    TWO(&conf, SILENT, SILENT);
+    for (int i = 0; i < WAITS; i++) {
+        snprintf(text, sizeof text, "\"q %d\"", i);
+        EXPECT_INT("asked", WP_TOKENS_LATER, ask(i, text));
+    }
+    for (int i = 0; i < WAITS; i++) {
+        TURN_UNTIL(rig.seen[i].told);
+        expect_result("late", i, WP_TOKENS_LATE);
+    }
+    EXPECT_NEAR("a second call for ten, and a tenth", WAITS + 10 + WAITS / 10,
+                wp_series_value(rig.calls), 0);
+    tear_down();
+}
+
 /* --- failing --- */
 
 static void what_fails_is_asked_of_another_at_once(void)
@@ -502,7 +575,8 @@ static void what_fails_is_asked_of_another_at_once(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        TWO(&defaults, SCRIPT(ASKED, SAY(cases[i].answer)), SCRIPT(ASKED, SAY(THREE), ASKED, SAY(THREE)));
+        TWO(&defaults, SCRIPT(ASKED, SAY(cases[i].answer)),
+            SCRIPT(ASKED, SAY(THREE), ASKED, SAY(THREE)));
         EXPECT_INT(cases[i].label, WP_TOKENS_LATER, ask(0, "\"hello\""));
         TURN_UNTIL(rig.seen[0].told);
         expect_result(cases[i].label, 0, WP_TOKENS_HEDGED);
@@ -526,10 +600,12 @@ static void without_another_the_reason_is_told(void)
         {"not enabled", NO("403 Forbidden"), WP_TOKENS_REFUSED, WP_TOKENS_NOBODY},
         {"a question that is refused", NO("400 Bad Request"), WP_TOKENS_REFUSED, WP_TOKENS_LATER},
         {"trouble", NO("503 Service Unavailable"), WP_TOKENS_FAILED, WP_TOKENS_NOBODY},
-        {"garbage", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", WP_TOKENS_GARBAGE, WP_TOKENS_NOBODY},
+        {"garbage", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", WP_TOKENS_GARBAGE,
+         WP_TOKENS_NOBODY},
         {"too large", huge, WP_TOKENS_GARBAGE, WP_TOKENS_NOBODY},
     };
-    size_t at = (size_t)snprintf(huge, sizeof huge, "HTTP/1.1 200 OK\r\nContent-Length: 190000\r\n\r\n");
+    size_t at =
+        (size_t)snprintf(huge, sizeof huge, "HTTP/1.1 200 OK\r\nContent-Length: 190000\r\n\r\n");
 
     memset(huge + at, ' ', 190000);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -639,7 +715,8 @@ static void bring_to(enum stage s)
         SAY("t\":3,\"max_model_len\":2048,\"tokens\":[1,2,4294967295],\"x\":null }"),
         {RAW_END, NULL, 0},
     };
-    static const struct raw_step second[] = {ASKED, {RAW_END, NULL, 0}}; /* they outlive this call */
+    static const struct raw_step second[] = {ASKED,
+                                             {RAW_END, NULL, 0}}; /* they outlive this call */
     struct wp_tokens_conf conf = defaults;
 
     if (s == HEDGING)
@@ -714,7 +791,8 @@ static void a_client_that_goes_first_fails_the_question(void)
     destroy();
     TURN_UNTIL(rig.tokens_closed);
     rig.client_closed = 0;
-    EXPECT_INT("another client, to be torn down", 0, wp_client_create(&rig.client, &rig.l, NULL, &(struct wp_err)WP_ERR_INIT));
+    EXPECT_INT("another client, to be torn down", 0,
+               wp_client_create(&rig.client, &rig.l, NULL, &(struct wp_err)WP_ERR_INIT));
     tear_down();
 }
 
@@ -751,8 +829,11 @@ static void every_allocation_may_fail(void)
         }
         hit = wp_mem_failed();
         wp_mem_fail_after(-1);
-        /* Without memory for the cache's entry, or a metric's series, the ids are there all the same. */
-        EXPECT_TRUE("ids, or the reason", r == WP_TOKENS_ASKED || (hit && (r == WP_TOKENS_NO_MEMORY || r == WP_TOKENS_FAILED)));
+        /* Without memory for the cache's entry, or a metric's series, the ids are there all the
+         * same. */
+        EXPECT_TRUE("ids, or the reason",
+                    r == WP_TOKENS_ASKED ||
+                        (hit && (r == WP_TOKENS_NO_MEMORY || r == WP_TOKENS_FAILED)));
         tear_down();
     }
 }
@@ -783,7 +864,9 @@ static void the_cache_is_bounded_and_the_longest_unused_goes(void)
     for (int i = 0; i < 40; i++) {
         b = wp_tokens_cache_get(&c, &key[i]);
         held += b != NULL;
-        EXPECT_TRUE("the newest are there, the second is not", i == 1 ? !b : i == 39 ? b != NULL : true);
+        EXPECT_TRUE("the newest are there, the second is not", i == 1    ? !b
+                                                               : i == 39 ? b != NULL
+                                                                         : true);
         wp_blob_unref(b);
     }
     EXPECT_TRUE("some", held > 4 && held < 40);
@@ -822,27 +905,34 @@ static void rests_end_and_are_bounded(void)
 const struct wp_suite suite_tokens = {
     "tokens",
     (const struct wp_test[]){
-        {"questions have what changes the prompt and nothing else", questions_have_what_changes_the_prompt_and_nothing_else},
+        {"questions have what changes the prompt and nothing else",
+         questions_have_what_changes_the_prompt_and_nothing_else},
         {"answers are ids, or refused", answers_are_ids_or_refused},
         {"captured answers give their ids", captured_answers_give_their_ids},
         {"a cached answer asks nobody", a_cached_answer_asks_nobody},
         {"equal questions at once are one", equal_questions_at_once_are_one},
-        {"a second worker is asked when the first is silent", a_second_worker_is_asked_when_the_first_is_silent},
+        {"a second worker is asked when the first is silent",
+         a_second_worker_is_asked_when_the_first_is_silent},
         {"the first may still win after the hedge", the_first_may_still_win_after_the_hedge},
+        {"hedges are few when everybody is slow", hedges_are_few_when_everybody_is_slow},
         {"what fails is asked of another at once", what_fails_is_asked_of_another_at_once},
         {"without another the reason is told", without_another_the_reason_is_told},
-        {"a question that is refused is not put to another", a_question_that_is_refused_is_not_put_to_another},
+        {"a question that is refused is not put to another",
+         a_question_that_is_refused_is_not_put_to_another},
         {"nobody to ask is told at once", nobody_to_ask_is_told_at_once},
         {"a worker that is not there fails", a_worker_that_is_not_there_fails},
         {"what is late is told, and kept for the next", what_is_late_is_told_and_kept_for_the_next},
         {"one more may join what is late", one_more_may_join_what_is_late},
         {"limits grow with the question", limits_grow_with_the_question},
         {"cancelling works at every stage", cancelling_works_at_every_stage},
-        {"destroying answers who waits at every stage", destroying_answers_who_waits_at_every_stage},
-        {"a client that goes first fails the question", a_client_that_goes_first_fails_the_question},
+        {"destroying answers who waits at every stage",
+         destroying_answers_who_waits_at_every_stage},
+        {"a client that goes first fails the question",
+         a_client_that_goes_first_fails_the_question},
         {"the bytes tokenizer has none", the_bytes_tokenizer_has_none},
         {"every allocation may fail", every_allocation_may_fail},
-        {"the cache is bounded, and the longest unused goes", the_cache_is_bounded_and_the_longest_unused_goes},
+        {"the cache is bounded, and the longest unused goes",
+         the_cache_is_bounded_and_the_longest_unused_goes},
         {"rests end and are bounded", rests_end_and_are_bounded},
         {NULL, NULL},
     },
