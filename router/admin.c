@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/admin.h"
 
-#include "router/ask.h"
+#include "router/tokens.h"
 
 #include <stdio.h>
 
@@ -13,6 +13,10 @@ struct admin_call {
     const struct admin_route *route;
     struct wp_str id; /* what stands for '*' in the route */
     struct wp_buf body;
+    /* POST /explain waits for ids as a request does. */
+    struct wp_arena arena;
+    struct wp_asked ask;
+    struct wp_tokens_wait wait;
 };
 
 struct admin_route {
@@ -156,28 +160,43 @@ static void undrain_worker(struct admin_call *c)
     done(c, wp_fleet_drain(router_of(c)->fleet, c->id, false));
 }
 
+static void explain_asked(struct admin_call *c)
+{
+    struct wp_buf b = {0};
+    struct wp_want want = {
+        .model = &c->ask.model,
+        .prompt = &c->ask.prompt,
+        .tokens = c->ask.tokens,
+        .max_tokens = wp_body_max_tokens(&c->ask.json),
+        .session_key = wp_session_key(c->x->head, &c->ask.json),
+    };
+
+    answer(c, wp_fleet_explain(router_of(c)->fleet, &want, &b), "application/json", &b);
+}
+
+static void on_tokens(struct wp_tokens_wait *w, enum wp_tokens_result result, struct wp_blob *tokens)
+{
+    struct admin_call *c = w->arg;
+
+    (void)result;
+    wp_tokenizers_take(c->admin->gate->tokenizers, &c->ask, tokens, &c->arena);
+    explain_asked(c);
+}
+
 static void explain(struct admin_call *c)
 {
     struct wp_str body = wp_buf_str(&c->body);
-    struct wp_arena arena = {0};
-    struct wp_asked ask = {0};
+    struct wp_gate *g = c->admin->gate;
+    enum wp_route_kind kind = wp_ask_guess(body);
     struct wp_refusal no;
-    struct wp_buf b = {0};
-    struct wp_want want;
 
-    if (wp_ask_read(&ask, router_of(c)->fleet, wp_gate_conf(c->admin->gate), wp_ask_guess(body), (struct wp_str){0}, body, &arena, &no) < 0) {
+    if (wp_ask_read(&c->ask, g->router->fleet, wp_gate_conf(g), kind, (struct wp_str){0}, body, &c->arena, &no) < 0) {
         say(c, no.status, no.code, no.param, no.text);
-    } else {
-        want = (struct wp_want){
-            .model = &ask.model,
-            .prompt = &ask.prompt,
-            .tokens = ask.tokens,
-            .max_tokens = wp_body_max_tokens(&ask.json),
-            .session_key = wp_session_key(c->x->head, &ask.json),
-        };
-        answer(c, wp_fleet_explain(router_of(c)->fleet, &want, &b), "application/json", &b);
+        return;
     }
-    wp_arena_fini(&arena);
+    c->wait.arg = c;
+    if (wp_tokenizers_ask(g->tokenizers, &c->ask, kind, &c->arena, &c->wait, on_tokens) != WP_TOKENS_LATER)
+        explain_asked(c);
 }
 
 static void reload(struct admin_call *c)
@@ -270,6 +289,8 @@ static void on_over(struct wp_exchange *x, int rc)
     struct admin_call *c = x->user;
 
     (void)rc;
+    wp_tokens_cancel(&c->wait);
+    wp_arena_fini(&c->arena);
     wp_buf_fini(&c->body);
     wp_free(c);
 }

@@ -86,20 +86,34 @@ static int check_steering(const struct wp_asked *a, struct wp_refusal *no)
                      "%s: this member steers an engine and is not accepted from clients here.", member);
 }
 
-/* The text of a prompt is as long as the body, and would be held as long: it goes once its hashes, which are in arena, are made. */
-static int hash_prompt(struct wp_asked *a, enum wp_route_kind kind, struct wp_arena *arena, const char **param, struct wp_err *err)
+static void hash_all(struct wp_asked *a, struct wp_arena *arena)
 {
     const struct wp_json salt = a->json.cache_salt;
     struct wp_str s = {0};
-    struct wp_arena text = {0};
-    int rc = wp_prompt_read(&a->prompt, kind, &a->json, &text, param, err);
 
     if (salt.kind == WP_JSON_STRING && salt.n > 2)
         s = (struct wp_str){salt.p + 1, salt.n - 2};
-    for (size_t i = 0; rc == 0 && i < a->model.n_sizes; i++)
+    for (size_t i = 0; i < a->model.n_sizes; i++)
         wp_prompt_hashes(&a->prompt, a->model.block_size[i], a->model.lora, s, arena);
     a->prompt.bytes.p = NULL;
     a->prompt.token = NULL;
+}
+
+void wp_ask_tokens(struct wp_asked *a, const uint32_t token[], size_t n, struct wp_arena *arena)
+{
+    a->prompt = (struct wp_prompt){.kind = WP_PROMPT_TOKENS, .token = token, .n_token = n};
+    a->tokens = (uint32_t)n;
+    hash_all(a, arena);
+}
+
+/* The text of a prompt is as long as the body, and would be held as long: it goes once its hashes, which are in arena, are made. */
+static int hash_prompt(struct wp_asked *a, enum wp_route_kind kind, struct wp_arena *arena, const char **param, struct wp_err *err)
+{
+    struct wp_arena text = {0};
+    int rc = wp_prompt_read(&a->prompt, kind, &a->json, &text, param, err);
+
+    if (rc == 0)
+        hash_all(a, arena);
     wp_arena_fini(&text);
     return rc;
 }

@@ -35,6 +35,8 @@ int wp_refuse(struct wp_refusal *no, int status, const char *code, const char *p
  */
 int wp_ask_read(struct wp_asked *a, struct wp_fleet *f, const struct wp_config *conf, enum wp_route_kind kind, struct wp_str form,
                 struct wp_str body, struct wp_arena *arena, struct wp_refusal *no);
+/* The prompt's ids are known after all: it is hashed anew, as tokens. */
+void wp_ask_tokens(struct wp_asked *a, const uint32_t token[], size_t n, struct wp_arena *arena);
 /* The session key's hash, 0 when there is none: fields first, then body members. */
 uint64_t wp_session_key(const struct wp_head *h, const struct wp_body *b);
 /* Which kind of request a body is, by its members: for POST /explain. */

@@ -39,7 +39,11 @@ static const struct wp_conf_key listen_rows[] = {
 };
 
 static const struct wp_conf_key tokenizer_rows[] = {
-    ROW("kind", STR, "bytes", "how prompts become blocks: bytes is text in chunks, matched approximately", M(tokenizer), .check = wp_check_tokenizer, .known = wp_known_tokenizer),
+    ROW("kind", STR, "bytes", "how prompts become blocks: bytes is text in chunks, matched approximately; engine asks an engine for the ids", M(tokenizer.kind), .check = wp_check_tokenizer, .known = wp_known_tokenizer),
+    ROW("limit_ms", MS, "20", "engine: a request waits for its ids so long at most, then it goes by bytes", M(tokenizer.limit_us), RANGE(1, 60000)),
+    ROW("hedge_ms", MS, "5", "engine: a second one is asked when the first is silent for so long", M(tokenizer.hedge_us), RANGE(1, 60000)),
+    ROW("per_mib_ms", MS, "250", "engine: both are longer by this for each MiB of the prompt", M(tokenizer.per_mib_us), RANGE(0, 60000)),
+    ROW("cache_bytes", BYTES, "64Mi", "engine: ids that are kept for prompts that come again; 0 is none", M(tokenizer.cache_bytes), RANGE(0, 1099511627776.0)),
     LATER("path"),
     {0},
 };

@@ -21,10 +21,16 @@ enum wp_reveal {
 enum wp_events_mode { WP_EVENTS_CONNECT, WP_EVENTS_BIND };
 enum wp_role { WP_ROLE_BOTH, WP_ROLE_PREFILL, WP_ROLE_DECODE };
 
+struct wp_config_tokenizer {
+    char *kind;                              /* of adapters/tokens/tokens.h: bytes, engine */
+    uint64_t limit_us, hedge_us, per_mib_us; /* engine */
+    uint64_t cache_bytes;                    /* engine */
+};
+
 struct wp_config_model {
     char *name;
     char **aliases;              /* ends with NULL; never NULL itself */
-    char *tokenizer;             /* kind: "bytes" (later: bpe, engine) */
+    struct wp_config_tokenizer tokenizer;
     char *profile;               /* of the engine that serves it; "" = default */
     double speed;                /* of that engine against the profile */
     uint64_t kv_bytes_per_token; /* 0: the profile's */

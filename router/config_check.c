@@ -2,6 +2,7 @@
 #include "router/config_check.h"
 
 #include "adapters/adapter.h"
+#include "adapters/tokens/tokens.h"
 #include "net/http.h"
 #include "policies/profile.h"
 
@@ -102,7 +103,7 @@ const char *wp_known_engine(size_t i)
 
 const char *wp_known_tokenizer(size_t i)
 {
-    return i == 0 ? "bytes" : NULL;
+    return wp_tokenizers[i] ? wp_tokenizers[i]->name : NULL;
 }
 
 int wp_check_engine(const char *text, struct wp_err *err)
@@ -118,10 +119,13 @@ int wp_check_engine(const char *text, struct wp_err *err)
 
 int wp_check_tokenizer(const char *text, struct wp_err *err)
 {
-    static const char *const known[] = {"bytes"};
-    static const char *const later[] = {"bpe", "engine"};
+    static const char *const later[] = {"bpe"};
+    const char *known[8];
+    size_t n = 0;
 
-    return one_of(text, "tokenizer", known, 1, later, 2, err);
+    for (; n < 8 && wp_tokenizers[n]; n++)
+        known[n] = wp_tokenizers[n]->name;
+    return one_of(text, "tokenizer", known, n, later, 1, err);
 }
 
 int wp_check_policy(const char *text, struct wp_err *err)

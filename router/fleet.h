@@ -26,6 +26,9 @@ struct wp_worker *wp_fleet_find(struct wp_fleet *f, struct wp_str id); /* a refe
 /* A worker made the stored response of that id; who made one: a reference, or NULL when it is unknown or gone. */
 void wp_fleet_stick(struct wp_fleet *f, struct wp_str response_id, const struct wp_worker *w);
 struct wp_worker *wp_fleet_maker(struct wp_fleet *f, struct wp_str response_id);
+/* The ready worker of a model with the fewest requests, one of them at random when several have; not one of but[n] (their keys).  A
+ * reference, or NULL. */
+struct wp_worker *wp_fleet_idlest(struct wp_fleet *f, struct wp_str model, const uint64_t but[], size_t n);
 /* Visits every worker under the lock; fn must not call back into the fleet. */
 void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w), void *arg);
 /* Another policy and other limits, from the next decision on.  Errors: those of wp_policy_create; then nothing changed. */

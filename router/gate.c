@@ -2,6 +2,7 @@
 #include "router/gate.h"
 
 #include "router/api.h"
+#include "router/tokens.h"
 
 #include <stdio.h>
 
@@ -54,6 +55,8 @@ int wp_gate_init(struct wp_gate *g, struct wp_router *r, size_t number, struct w
         return rc;
     }
     g->settings = wp_settings_ref(r->settings);
+    if (wp_tokenizers_create(&g->tokenizers, g, err) < 0)
+        wp_log(WP_WARN, "tokens", "all prompts go by bytes: %s", err->text);
     wp_timer_init(&g->lag_tick, on_lag_tick, g);
     g->lag_due_us = wp_loop_now_us(&g->loop) + LAG_EVERY_US;
     wp_timer_at(&g->loop, &g->lag_tick, g->lag_due_us);
@@ -92,6 +95,11 @@ static void close_now(struct wp_gate *g)
         g->closing++;
         wp_server_destroy(g->api, on_closed, g);
         g->api = NULL;
+    }
+    if (g->tokenizers) {
+        g->closing++;
+        wp_tokenizers_destroy(g->tokenizers, on_closed, g);
+        g->tokenizers = NULL;
     }
     wp_client_destroy(g->client, on_closed, g);
     g->client = NULL;
@@ -160,6 +168,8 @@ static void open_settings(struct wp_letter *l)
 
     wp_settings_unref(gl->gate->settings);
     gl->gate->settings = gl->settings;
+    if (gl->gate->tokenizers)
+        wp_tokenizers_configure(gl->gate->tokenizers);
     wp_free(gl);
 }
 

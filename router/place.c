@@ -256,6 +256,33 @@ size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n,
     return best;
 }
 
+struct wp_worker *wp_fleet_idlest(struct wp_fleet *f, struct wp_str model, const uint64_t but[], size_t n)
+{
+    struct wp_worker *best = NULL;
+    uint64_t now = wp_now_us();
+    unsigned ties = 0;
+    const char *why;
+
+    pthread_mutex_lock(&f->lock);
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+        bool not_this = !wp_worker_serves(w, model) || !wp_worker_ready(w, now, &why);
+
+        for (size_t i = 0; !not_this && i < n; i++)
+            not_this = but[i] == w->key;
+        if (not_this || (best && wp_worker_in_flight(w) > wp_worker_in_flight(best)))
+            continue;
+        ties = best && wp_worker_in_flight(w) == wp_worker_in_flight(best) ? ties + 1 : 1;
+        if (ties == 1 || wp_rng_below(&f->rng, ties) == 0)
+            best = w;
+    }
+    if (best)
+        wp_worker_ref(best);
+    pthread_mutex_unlock(&f->lock);
+    return best;
+}
+
 /* The chosen one first, then the cheapest; candidates without a price stay in order. */
 static void keep_best(struct wp_fleet *f, struct wp_record *r, size_t n, size_t chosen)
 {

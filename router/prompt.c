@@ -11,7 +11,8 @@
     X(user) X(prompt_cache_key) X(cache_salt) X(kv_transfer_params) X(bootstrap_host) X(bootstrap_port)                \
     X(bootstrap_room) X(routed_dp_rank) X(data_parallel_rank) X(tools) X(tool_choice) X(response_format)               \
     X(chat_template) X(chat_template_kwargs) X(documents) X(reasoning_effort) X(system) X(instructions) X(text)        \
-    X(input_ids) X(request_id) X(rid) X(previous_response_id) X(vllm_xargs)
+    X(input_ids) X(request_id) X(rid) X(previous_response_id) X(vllm_xargs) X(add_generation_prompt)                   \
+    X(continue_final_message) X(add_special_tokens) X(truncate_prompt_tokens) X(prompt_embeds)
 
 #define NAME(m) #m,
 static const char *const names[] = {MEMBERS(NAME)};
@@ -64,14 +65,16 @@ uint32_t wp_body_max_tokens(const struct wp_body *b)
 static int tokens(struct wp_prompt *p, struct wp_json v, struct wp_arena *arena)
 {
     size_t cap = v.n / 2 + 1; /* "[1,2]": a token takes at least two bytes */
+    uint32_t *token;
     long n;
 
-    p->token = wp_arena_alloc(arena, cap * sizeof *p->token);
-    if (!p->token)
+    token = wp_arena_alloc(arena, cap * sizeof *token);
+    if (!token)
         return WP_ENOMEM;
-    n = wp_json_tokens(v, p->token, cap);
+    n = wp_json_tokens(v, token, cap);
     if (n <= 0)
         return 0; /* not token ids after all, or empty: the engine says what it thinks of it */
+    p->token = token;
     p->n_token = (size_t)n;
     p->kind = WP_PROMPT_TOKENS;
     return 0;

@@ -30,7 +30,8 @@ struct wp_body {
     struct wp_json model, stream, prompt, messages, input, max_tokens, max_completion_tokens, max_output_tokens, n, user,
         prompt_cache_key, cache_salt, kv_transfer_params, bootstrap_host, bootstrap_port, bootstrap_room, routed_dp_rank,
         data_parallel_rank, tools, tool_choice, response_format, chat_template, chat_template_kwargs, documents, reasoning_effort,
-        system, instructions, text, input_ids, request_id, rid, previous_response_id, vllm_xargs;
+        system, instructions, text, input_ids, request_id, rid, previous_response_id, vllm_xargs, add_generation_prompt,
+        continue_final_message, add_special_tokens, truncate_prompt_tokens, prompt_embeds;
 };
 
 /* Errors: WP_ESYNTAX, WP_ETOOBIG, WP_EINVAL as wp_json_members(). */
@@ -49,7 +50,7 @@ struct wp_hashes {
 
 struct wp_prompt {
     enum wp_prompt_kind kind;
-    uint32_t *token; /* WP_PROMPT_TOKENS */
+    const uint32_t *token; /* WP_PROMPT_TOKENS */
     size_t n_token;
     struct wp_str bytes; /* WP_PROMPT_BYTES: canonical */
     struct wp_hashes set[WP_BLOCK_SIZES_MAX];

@@ -151,6 +151,8 @@ static void count_tokens(struct wp_request *r)
         wp_count(WP_SERIES(c->confirmed, "gpu"), (uint64_t)r->usage.cached);
         wp_count(WP_SERIES(c->confirmed, "recomputed"), (uint64_t)(r->usage.prompt - r->usage.cached));
     }
+    if (r->usage.prompt > 0 && r->tokens_told && (uint64_t)r->usage.prompt != r->ask.tokens)
+        wp_count(c->tokens_wrong, 1);
     if (r->usage.prompt > 0 && r->ask.prompt.kind == WP_PROMPT_BYTES)
         wp_fleet_learn_tokens(r->gate->router->fleet, r->ask.model.base, r->ask.prompt.bytes.n, (uint64_t)r->usage.prompt);
 }

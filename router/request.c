@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A request arrives (READ): its body is gathered, bounded by limits.body_bytes and, over all requests, by
- * limits.bodies_total_bytes.  Then it is read once, hashed and placed (PLACE).  An attempt is one call to the chosen worker: CONNECT until its
+ * limits.bodies_total_bytes.  Then it is read once and hashed; where the model's tokenizer asks an engine, its answer is waited for, a
+ * bounded time (TOKENS); and it is placed (PLACE).  An attempt is one call to the chosen worker: CONNECT until its
  * first byte is written, PREFILL until the answer's head is on its way to the client, STREAM until it ends.  relay.c does the last two.
  *
  * Failing before STREAM: another worker, at most retry.attempts times.  Free of the retry budget: connect failures and the reuse race, since the
@@ -26,7 +27,8 @@ static const struct {
     const char *name;
     unsigned next;
 } states[] = {
-    [REQ_READ] = {"read", TO(PLACE) | TO(DONE)},
+    [REQ_READ] = {"read", TO(TOKENS) | TO(PLACE) | TO(DONE)},
+    [REQ_TOKENS] = {"tokens", TO(PLACE) | TO(DONE)},
     [REQ_PLACE] = {"place", TO(CONNECT) | TO(DONE)},
     [REQ_CONNECT] = {"connect", TO(PREFILL) | TO(PLACE) | TO(DONE)},
     [REQ_PREFILL] = {"prefill", TO(STREAM) | TO(PLACE) | TO(DONE)},
@@ -335,12 +337,44 @@ static bool understand(struct wp_request *r)
     return true;
 }
 
-static void on_body_end(struct wp_exchange *x)
+static void place_first(struct wp_request *r)
 {
-    struct wp_request *r = x->user;
     enum wp_place_result no;
     uint64_t retry_us;
     const char *why;
+
+    r->ready_us = wp_now_us();
+    wp_request_move(r, REQ_PLACE);
+    if (!place(r, r->place, &no, &why, &retry_us)) {
+        refuse_placement(r, no, why, retry_us);
+        return;
+    }
+    atomic_fetch_add(&r->gate->router->first_tries, 1);
+    dispatch(r);
+    wp_observe(r->gate->router->count.decide, (double)(wp_now_us() - r->ready_us) / 1e6);
+}
+
+/* The ids have come, or never will: then bytes stand in for them. */
+static void on_tokens(struct wp_tokens_wait *w, enum wp_tokens_result result, struct wp_blob *tokens)
+{
+    struct wp_request *r = w->arg;
+
+    wp_log(WP_DEBUG, "request", "id=%s tokens %s after %llu us", r->id, wp_tokens_result_names[result],
+           (unsigned long long)(wp_now_us() - r->read_us));
+    wp_observe(r->gate->router->count.tokens_wait, (double)(wp_now_us() - r->read_us) / 1e6);
+    if (!r->gate->client) { /* the gate closes: nothing can be sent any more */
+        answer_error(r, 503, "no_worker", "drain", 1000000, false, "The router is shutting down.");
+        return;
+    }
+    wp_tokenizers_take(r->gate->tokenizers, &r->ask, tokens, &r->arena);
+    r->tokens_told = tokens != NULL;
+    place_first(r);
+}
+
+static void on_body_end(struct wp_exchange *x)
+{
+    struct wp_request *r = x->user;
+    enum wp_tokens_result told;
     size_t n;
     char *p;
 
@@ -356,14 +390,13 @@ static void on_body_end(struct wp_exchange *x)
     }
     if (!understand(r))
         return;
-    wp_request_move(r, REQ_PLACE);
-    if (!place(r, r->place, &no, &why, &retry_us)) {
-        refuse_placement(r, no, why, retry_us);
-        return;
-    }
-    atomic_fetch_add(&r->gate->router->first_tries, 1);
-    dispatch(r);
-    wp_observe(r->gate->router->count.decide, (double)(wp_now_us() - r->read_us) / 1e6);
+    r->wait.arg = r;
+    told = wp_tokenizers_ask(r->gate->tokenizers, &r->ask, r->kind, &r->arena, &r->wait, on_tokens);
+    r->tokens_told = told == WP_TOKENS_CACHED;
+    if (told == WP_TOKENS_LATER)
+        wp_request_move(r, REQ_TOKENS);
+    else
+        place_first(r);
 }
 
 static void on_body(struct wp_exchange *x, const char *p, size_t n)
@@ -399,6 +432,7 @@ static void on_over(struct wp_exchange *x, int rc)
         wp_count(r->gate->router->count.client_gone, 1);
         wp_log(WP_DEBUG, "request", "id=%s client gone: %s", r->id, wp_strerror(rc));
     }
+    wp_tokens_cancel(&r->wait);
     if (r->call)
         wp_call_cancel(r->call);
     if (r->place->worker)

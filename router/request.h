@@ -2,9 +2,10 @@
 /*
  * router/request.h - the life of a request that goes to an engine.
  *
- *   READ --> PLACE --> CONNECT --> PREFILL --> STREAM --> DONE       any state may fall to DONE;
- *              ^          |           |                              the TTFT clock runs until STREAM
- *              +----------+-----------+ attempt failed before the answer's head went to the client
+ *   READ --> TOKENS --> PLACE --> CONNECT --> PREFILL --> STREAM --> DONE      any state may fall to DONE;
+ *     |                 ^ ^          |           |                             the TTFT clock runs until STREAM
+ *     +-----------------+ +----------+-----------+ attempt failed before the answer's head went to the client
+ *       nothing to wait for
  */
 #ifndef WP_ROUTER_REQUEST_H
 #define WP_ROUTER_REQUEST_H

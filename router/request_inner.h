@@ -6,8 +6,9 @@
 #include "net/sse.h"
 #include "router/ask.h"
 #include "router/request.h"
+#include "router/tokens.h"
 
-enum wp_request_state { REQ_READ, REQ_PLACE, REQ_CONNECT, REQ_PREFILL, REQ_STREAM, REQ_DONE };
+enum wp_request_state { REQ_READ, REQ_TOKENS, REQ_PLACE, REQ_CONNECT, REQ_PREFILL, REQ_STREAM, REQ_DONE };
 enum { WP_ATTEMPTS_MAX = 8, WP_ANSWER_KEPT = 1 << 20 };
 
 struct wp_usage { /* as the engine reported it; negative: unknown */
@@ -26,9 +27,11 @@ struct wp_request {
     struct wp_blob *unedited; /* as it came, when edits were made: what was read points into it */
     uint64_t body_counted;    /* of router->body_bytes */
     struct wp_asked ask;
+    struct wp_tokens_wait wait; /* for the prompt's ids */
+    bool tokens_told;           /* the ids are an engine's word */
     struct wp_worker *pinned; /* a reference: nobody else has the stored response that this is about */
     char id[129];             /* the client's request id, or ours */
-    uint64_t read_us, placed_us;
+    uint64_t read_us, ready_us, placed_us; /* the body, and what it takes to place it; the attempt at hand */
 
     /* Attempts. */
     struct wp_placement slot[2], *place; /* two: the next one is found before this one is let go */

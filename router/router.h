@@ -24,7 +24,8 @@ struct wp_counters {
     struct wp_family *prompt_tokens, *confirmed; /* source */
     struct wp_family *retries; /* reason */
     struct wp_family *overhead; /* stage */
-    struct wp_series *ttft, *itl, *read, *decide, *loop_lag, *broken_streams, *client_gone, *refused, *reloads_bad, *reloads_good;
+    struct wp_family *tokens; /* result */
+    struct wp_series *ttft, *itl, *read, *decide, *tokens_wait, *tokens_calls, *tokens_wrong, *loop_lag, *broken_streams, *client_gone, *refused, *reloads_bad, *reloads_good;
 };
 
 struct wp_router {
@@ -55,6 +56,7 @@ struct wp_gate { /* one loop */
     struct wp_loop loop;
     struct wp_server *api;
     struct wp_client *client;
+    struct wp_tokenizers *tokenizers; /* router/tokens.h; NULL: none, all prompts go by bytes */
     struct wp_settings *settings;
     pthread_t thread;
     struct wp_timer lag_tick, drain_tick;

@@ -297,6 +297,13 @@ static int make_counters(struct wp_router *r)
     c->overhead = wp_family(m, WP_HISTOGRAM, "warmpath_overhead_seconds", "Time in the router before dispatch, by stage.", "stage", FINE);
     c->read = WP_SERIES(c->overhead, "read");
     c->decide = WP_SERIES(c->overhead, "decide");
+    c->tokens_wait = WP_SERIES(c->overhead, "tokens");
+    c->tokens = wp_family(m, WP_COUNTER, "warmpath_tokens_total", "Prompts by where their token ids came from, or why there are none.",
+                          "result", NULL, 0);
+    c->tokens_calls = WP_SERIES0(wp_family(m, WP_COUNTER, "warmpath_tokens_calls_total", "Calls to engines for token ids.", "", NULL, 0));
+    c->tokens_wrong = WP_SERIES0(wp_family(m, WP_COUNTER, "warmpath_tokens_wrong_total",
+                                           "Prompts that an engine counted otherwise than it had said when asked for the ids.", "", NULL,
+                                           0));
     c->ttft = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_request_ttft_seconds", "From the whole request to its first token.", "",
                                    SECONDS));
     c->itl = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_request_itl_seconds", "Between tokens of a stream.", "", SECONDS));

@@ -123,8 +123,9 @@ static void add_worker(size_t i)
 static void sinks(struct wp_counters *c)
 {
     struct wp_series **all[] = {
-        &c->ttft,           &c->itl,         &c->read,    &c->decide,      &c->loop_lag,
-        &c->broken_streams, &c->client_gone, &c->refused, &c->reloads_bad, &c->reloads_good};
+        &c->ttft,         &c->itl,          &c->read,        &c->decide,         &c->tokens_wait,
+        &c->tokens_calls, &c->tokens_wrong, &c->loop_lag,    &c->broken_streams, &c->client_gone,
+        &c->refused,      &c->reloads_bad,  &c->reloads_good};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         *all[i] = WP_SERIES0(NULL);
@@ -349,7 +350,8 @@ static void the_router_may_close_at_any_moment(void)
 
 static void nothing_is_tried_again_when_the_router_closes(void)
 {
-    static const struct raw_step stream[] = {ASKED, {RAW_TURN, NULL, 5}, {RAW_DRIP, SSE EVENT EVENT LAST, 0}, {RAW_END, NULL, 0}};
+    static const struct raw_step stream[] = {
+        ASKED, {RAW_TURN, NULL, 5}, {RAW_DRIP, SSE EVENT EVENT LAST, 0}, {RAW_END, NULL, 0}};
 
     for (unsigned turns = 0; turns < 60; turns++) {
         SET_UP(stream, stream);
@@ -503,6 +505,81 @@ static void no_allocation_that_fails_leaves_a_request(void)
     }
 }
 
+/* ---- ids are asked for first ---- */
+
+static const char *const by_engine[] = {
+    "log.level=error", "models.0.name=m", "models.0.tokenizer.kind=engine",
+    "models.0.tokenizer.limit_ms=60000", "models.0.tokenizer.hedge_ms=60000"};
+#define TEXT "{\"model\":\"m\",\"prompt\":\"all work and no play\"}"
+#define IDS  "HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n{\"count\":3,\"tokens\":[7,8,9] }"
+#define UP(...)                                                                                \
+    set_up(SCRIPTS(__VA_ARGS__), sizeof SCRIPTS(__VA_ARGS__) / sizeof SCRIPTS(__VA_ARGS__)[0], \
+           by_engine, sizeof by_engine / sizeof by_engine[0])
+static const struct raw_step slow_ids[] = {
+    {RAW_EXPECT, "}", 0}, {RAW_TURN, NULL, 5},           {RAW_DRIP, IDS, 0}, {RAW_EXPECT, "}", 0},
+    {RAW_TURN, NULL, 5},  {RAW_DRIP, SSE EVENT LAST, 0}, {RAW_END, NULL, 0}};
+static const struct raw_step swift_ids[] = {
+    {RAW_EXPECT, "}", 0}, {RAW_SEND, IDS, 0},  {RAW_EXPECT, "}", 0}, {RAW_SEND, JSON, 0},
+    {RAW_EXPECT, "}", 0}, {RAW_SEND, JSON, 0}, {RAW_END, NULL, 0}};
+
+static void a_prompt_of_text_waits_for_its_ids(void)
+{
+    UP(slow_ids);
+    post(TEXT);
+    TURN_UNTIL(rig.overs);
+    EXPECT_INT("served", 200, rig.status);
+    EXPECT_TRUE("asked", strstr(rig.engine[0].got, "POST /tokenize HTTP/1.1"));
+    EXPECT_TRUE("then sent",
+                strstr(strstr(rig.engine[0].got, "/tokenize"), "POST /v1/completions"));
+    tear_down();
+}
+
+static void a_client_may_go_while_ids_are_awaited(void)
+{
+    for (unsigned turns = 0; turns < 160; turns++) {
+        UP(slow_ids);
+        post(TEXT);
+        turn(turns);
+        if (rig.call)
+            wp_call_cancel(rig.call);
+        TURN_UNTIL(rig.overs);
+        expect_at_rest();
+        EXPECT_UINT("the worker is not to blame", 0, failures(0));
+        tear_down();
+    }
+}
+
+static void the_router_may_close_while_ids_are_awaited(void)
+{
+    for (unsigned turns = 0; turns < 120; turns++) {
+        UP(slow_ids);
+        post(TEXT);
+        turn(turns);
+        wp_gate_drain(&rig.gate, 1); /* it closes under the request, not after it */
+        turn(turns % 7);
+        tear_down();
+    }
+}
+
+static void ids_that_find_no_memory_are_done_without(void)
+{
+    bool hit = true;
+
+    for (long nth = 0; hit && nth < 2000; nth++) {
+        UP(swift_ids, swift_ids);
+        wp_mem_fail_after(nth);
+        post(TEXT);
+        TURN_UNTIL(!rig.call);
+        hit = wp_mem_failed();
+        wp_mem_fail_after(-1);
+        if (!hit)
+            EXPECT_INT("and was served", 200, rig.status);
+        expect_at_rest();
+        EXPECT_UINT("no worker is to blame", 0, failures(0) + failures(1));
+        tear_down();
+    }
+}
+
 const struct wp_suite suite_request = {
     "request",
     (const struct wp_test[]){
@@ -510,7 +587,8 @@ const struct wp_suite suite_request = {
         {"a client may go at any moment", a_client_may_go_at_any_moment},
         {"a client may go in its callbacks", a_client_may_go_in_its_callbacks},
         {"the router may close at any moment", the_router_may_close_at_any_moment},
-        {"nothing is tried again when the router closes", nothing_is_tried_again_when_the_router_closes},
+        {"nothing is tried again when the router closes",
+         nothing_is_tried_again_when_the_router_closes},
         {"a busy worker passes it on", a_busy_worker_passes_it_on},
         {"a client may go between attempts", a_client_may_go_between_attempts},
         {"no request takes more than two workers down",
@@ -518,6 +596,10 @@ const struct wp_suite suite_request = {
         {"a kept connection that dies is no failure", a_kept_connection_that_dies_is_no_failure},
         {"names that clients invent are no labels", names_that_clients_invent_are_no_labels},
         {"no allocation that fails leaves a request", no_allocation_that_fails_leaves_a_request},
+        {"a prompt of text waits for its ids", a_prompt_of_text_waits_for_its_ids},
+        {"a client may go while ids are awaited", a_client_may_go_while_ids_are_awaited},
+        {"the router may close while ids are awaited", the_router_may_close_while_ids_are_awaited},
+        {"ids that find no memory are done without", ids_that_find_no_memory_are_done_without},
         {NULL, NULL},
     },
 };
