@@ -92,7 +92,11 @@ static double room_us(const struct wp_policy_conf *c, const struct wp_ask *ask,
     return charged * c->room_us / pace(w) + blocks * c->room_wait_share * fleet_wait;
 }
 
-/* The less loaded of two of the workers whose price is at most limit; there are n_near of them. */
+/*
+ * The less loaded of two of the workers whose price is at most limit; there are n_near of them.
+ * Equally loaded: the first drawn, and not the cheaper one.  A tie that goes by the price sends
+ * everything that is short to whoever was sent something like it before, and leaves the rest idle.
+ */
 static size_t pick_near(uint64_t draw, double limit, size_t n_near, const struct wp_worker_view w[],
                         size_t n, const struct wp_verdict v[])
 {
@@ -107,9 +111,7 @@ static size_t pick_near(uint64_t draw, double limit, size_t n_near, const struct
                 at[k] = i;
         seen++;
     }
-    if (w[at[0]].in_flight != w[at[1]].in_flight)
-        return w[at[1]].in_flight < w[at[0]].in_flight ? at[1] : at[0];
-    return v[at[1]].price < v[at[0]].price ? at[1] : at[0];
+    return w[at[1]].in_flight < w[at[0]].in_flight ? at[1] : at[0];
 }
 
 static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view w[],
