@@ -61,6 +61,7 @@ struct wp_conf_key {
                                                            what was wanted, all of it */
     const struct wp_conf_key *rows;                     /* of a table, of a list's items */
     size_t count, size; /* list: offset of the count; bytes of an item */
+    bool restart;       /* a program that runs keeps the value it started with */
     const char *meaning;
 };
 
@@ -117,8 +118,11 @@ int wp_conf_copy(const struct wp_conf_key rows[], void *to, const void *from);
 
 /* As JSON, which can be read back but for its secrets: "(set)", or null when there is none. */
 int wp_conf_json(const struct wp_conf_key rows[], const void *base, struct wp_buf *out);
-/* `key: old -> new`, a line a key; items of lists are matched by their first row, "list.NAME:
- * added" or "removed". */
+/* What a program that runs keeps when it reads its settings again: the rows with `restart`, outside lists, go from
+ * *from to *to.  Errors: WP_ENOMEM; free *to with wp_conf_clear() then. */
+int wp_conf_keep(const struct wp_conf_key rows[], void *to, const void *from);
+/* `key: old -> new`, a line a key, with "(needs a restart)" behind those that do; items of lists are matched by their
+ * first row, "list.NAME: added" or "removed". */
 int wp_conf_diff(const struct wp_conf_key rows[], const void *a, const void *b, struct wp_buf *out);
 /* A line a key: name, type, range, default; the meaning on the next. */
 int wp_conf_help(const struct wp_conf_key rows[], struct wp_buf *out);

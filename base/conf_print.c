@@ -231,7 +231,7 @@ static int diff_value(const struct wp_conf_key *row, const void *a, const void *
         if (rc == 0)
             rc = wp_buf_add(out, now.p, now.n);
         if (rc == 0)
-            rc = wp_buf_adds(out, "\n");
+            rc = wp_buf_adds(out, row->restart ? " (needs a restart)\n" : "\n");
     }
     wp_buf_fini(&old);
     wp_buf_fini(&now);

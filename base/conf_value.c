@@ -344,3 +344,18 @@ int wp_conf_copy(const struct wp_conf_key rows[], void *to, const void *from)
         }
     return 0;
 }
+
+int wp_conf_keep(const struct wp_conf_key rows[], void *to, const void *from)
+{
+    int rc = 0;
+
+    for (const struct wp_conf_key *row = rows; rc == 0 && row->name; row++) {
+        if (row->type == WP_CONF_TABLE) {
+            rc = wp_conf_keep(row->rows, to, from);
+        } else if (row->restart) {
+            clear_row(row, to);
+            rc = copy_row(row, to, from);
+        }
+    }
+    return rc;
+}

@@ -227,6 +227,19 @@ int wp_server_create(struct wp_server **out, struct wp_loop *l, const struct wp_
     return 0;
 }
 
+void wp_server_update(struct wp_server *s, const struct wp_server_conf *conf)
+{
+    s->conf.connections = conf->connections;
+    s->conf.head_bytes = conf->head_bytes;
+    s->conf.body_bytes = conf->body_bytes;
+    s->conf.head_us = conf->head_us;
+    s->conf.body_us = conf->body_us;
+    s->conf.keepalive_us = conf->keepalive_us;
+    s->conf.send_us = conf->send_us;
+    set_defaults(&s->conf);
+    poll_or_not(s);
+}
+
 uint16_t wp_server_port(const struct wp_server *s)
 {
     return s->port;

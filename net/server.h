@@ -81,6 +81,12 @@ uint16_t wp_server_port(const struct wp_server *s); /* the bound one, also for p
 size_t wp_server_connections(const struct wp_server *s);
 size_t wp_server_exchanges(const struct wp_server *s); /* under way */
 
+/*
+ * Other limits (connections, head_bytes ... send_us of conf; the rest of it is not looked at) for what begins from now on: a head, a body, a
+ * pause that has its deadline already keeps it.
+ */
+void wp_server_update(struct wp_server *s, const struct wp_server_conf *conf);
+
 /* Closes idle connections, and the others after their exchange.  New ones are still accepted, for one exchange each. */
 void wp_server_quiet(struct wp_server *s);
 /* The same, and stops accepting. */

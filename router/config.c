@@ -24,13 +24,14 @@ static const char *const formats[] = {"text", "json", NULL};
 #define ROW(key, kind, d, about, ...) {.name = key, .type = WP_CONF_##kind, .def = d, .meaning = about, __VA_ARGS__}
 #define TABLE(key, sub) {.name = key, .type = WP_CONF_TABLE, .rows = sub}
 #define LATER(key) {.name = key, .type = WP_CONF_LATER}
+#define RESTART .restart = true
 #define RANGE(low, high) .min = (low), .max = (high)
 
 static const struct wp_conf_key listen_rows[] = {
-    ROW("api", STR, "127.0.0.1:30000", "where clients are served; beyond loopback only with api_keys_file or insecure", C(listen.api), .check = wp_check_address),
-    ROW("admin", STR, "127.0.0.1:29000", "where operators and Prometheus are served; beyond loopback only with admin_key_file or insecure", C(listen.admin), .check = wp_check_address),
+    ROW("api", STR, "127.0.0.1:30000", "where clients are served; beyond loopback only with api_keys_file or insecure; needs a restart", C(listen.api), RESTART, .check = wp_check_address),
+    ROW("admin", STR, "127.0.0.1:29000", "where operators and Prometheus are served; beyond loopback only with admin_key_file or insecure; needs a restart", C(listen.admin), RESTART, .check = wp_check_address),
     ROW("api_keys_file", SECRETS, "", "keys that clients must send as bearer tokens, one a line", C(listen.api_keys)),
-    ROW("admin_key_file", SECRET, "", "the key that every admin call needs, but for /livez, /readyz and the page", C(listen.admin_key)),
+    ROW("admin_key_file", SECRET, "", "the key that every admin call needs, but for /livez and /readyz", C(listen.admin_key)),
     ROW("insecure", BOOL, "false", "lets both ports listen beyond loopback without keys", C(listen.insecure)),
     ROW("trust_client_routing", BOOL, "false", "lets clients send what steers an engine (x-data-parallel-rank, kv_transfer_params)", C(listen.trust_client_routing)),
     ROW("reveal", CHOICE, "auto", "which headers an answer gets: all, only x-request-id, none; auto is all on loopback, else id", C(listen.reveal), .choices = reveals),
@@ -108,8 +109,8 @@ static const struct wp_conf_key limits_rows[] = {
     ROW("in_flight", U64, "0", "requests at once; beyond, 429; 0 is no limit", C(limits.in_flight), RANGE(0, 10000000)),
     ROW("per_worker", U64, "0", "requests at once on one worker; 0 is no limit", C(limits.per_worker), RANGE(0, 10000000)),
     ROW("body_bytes", BYTES, "64Mi", "a request's body", C(limits.body_bytes), RANGE(1024, 1099511627776.0)),
-    ROW("bodies_total_bytes", BYTES, "1Gi", "bodies that are held at once; beyond, 429", C(limits.bodies_total_bytes), RANGE(1024, 1099511627776.0)),
-    ROW("head_bytes", BYTES, "64Ki", "a request's or an answer's head", C(limits.head_bytes), RANGE(1024, 1048576)),
+    ROW("bodies_total_bytes", BYTES, "1Gi", "bodies that are held at once; beyond, 503", C(limits.bodies_total_bytes), RANGE(1024, 1099511627776.0)),
+    ROW("head_bytes", BYTES, "64Ki", "a request's head; an answer's may have 64Ki", C(limits.head_bytes), RANGE(1024, 1048576)),
     ROW("head_s", SECONDS, "5", "a request's head, from its first byte", C(limits.head_us), RANGE(0.001, 86400)),
     ROW("body_s", SECONDS, "60", "longest silence inside a request's body", C(limits.body_us), RANGE(0.001, 86400)),
     ROW("keepalive_s", SECONDS, "60", "idle client connections are kept for so long", C(limits.keepalive_us), RANGE(0.001, 86400)),
@@ -136,7 +137,7 @@ static const struct wp_conf_key health_rows[] = {
     {0},
 };
 static const struct wp_conf_key index_rows[] = {
-    ROW("cap_bytes", BYTES, "2Gi", "memory of the prefix index, and as much again for history; beyond, the oldest ends of prefixes go", C(index.cap_bytes), RANGE(1048576, 17592186044416.0)),
+    ROW("cap_bytes", BYTES, "2Gi", "memory of the prefix index, and as much again for history; beyond, the oldest ends of prefixes go; needs a restart", C(index.cap_bytes), RESTART, RANGE(1048576, 17592186044416.0)),
     LATER("snapshot"),
     {0},
 };
@@ -157,7 +158,7 @@ static const struct wp_conf_key rows[] = {
     TABLE("health", health_rows),
     TABLE("index", index_rows),
     TABLE("log", log_rows),
-    ROW("threads", U32, "1", "loops that serve, one a thread", C(threads), RANGE(1, 256)),
+    ROW("threads", U32, "1", "loops that serve, one a thread; needs a restart", C(threads), RESTART, RANGE(1, 256)),
     LATER("discovery"), LATER("tiers"), LATER("links"), LATER("tenants"), LATER("share"), LATER("transfer"),
     {0},
 };
@@ -272,6 +273,26 @@ int wp_config_json(const struct wp_config *c, struct wp_buf *out)
 int wp_config_diff(const struct wp_config *a, const struct wp_config *b, struct wp_buf *out)
 {
     return wp_conf_diff(rows, a, b, out);
+}
+
+/* Who drops its keys in the file along with the address that they guarded keeps the address until a restart. */
+static int guarded(const struct wp_config *c, const char *key, const char *address, bool has_keys, struct wp_buf *errors)
+{
+    if (c->listen.insecure || has_keys || wp_is_loopback(address))
+        return 0;
+    wp_buf_printf(errors, "%s: %s is in force until a restart, and other hosts may reach it: want keys, or listen.insecure: true\n", key,
+                  address);
+    return WP_EINVAL;
+}
+
+int wp_config_keep(struct wp_config *fresh, const struct wp_config *running, struct wp_buf *errors)
+{
+    int rc = wp_conf_keep(rows, fresh, running);
+
+    if (rc < 0)
+        return rc;
+    rc = guarded(fresh, "listen.api_keys_file", fresh->listen.api, fresh->listen.api_keys[0], errors);
+    return guarded(fresh, "listen.admin_key_file", fresh->listen.admin, *fresh->listen.admin_key, errors) < 0 ? WP_EINVAL : rc;
 }
 
 int wp_config_help(struct wp_buf *out)

@@ -121,6 +121,11 @@ void wp_config_worker_fini(struct wp_config_worker *w);
 int wp_config_json(const struct wp_config *c, struct wp_buf *out);
 /* What differs, one "key: old -> new" a line, secrets only as "changed". */
 int wp_config_diff(const struct wp_config *a, const struct wp_config *b, struct wp_buf *out);
+/*
+ * Before fresh takes the place of what runs: settings that need a restart stay as they are.  Errors: WP_ENOMEM; WP_EINVAL, told in errors,
+ * when a port that stays open to other hosts would lose its keys.
+ */
+int wp_config_keep(struct wp_config *fresh, const struct wp_config *running, struct wp_buf *errors);
 /* The reference that `warmpath help config` prints: every key, type, default, range, meaning. */
 int wp_config_help(struct wp_buf *out);
 /* Each key that holds a value: "workers[].url"; for the tests that hold the documents against the

@@ -29,8 +29,11 @@ static void on_refused(int status, void *arg)
     wp_count(g->router->count.refused, 1);
 }
 
-void wp_server_conf_from(struct wp_server_conf *sc, const struct wp_config *conf)
+void wp_server_conf_from(struct wp_server_conf *sc, const struct wp_settings *s)
 {
+    const struct wp_config *conf = s->conf;
+
+    sc->connections = (size_t)s->connections;
     sc->head_bytes = (uint32_t)conf->limits.head_bytes;
     sc->body_bytes = conf->limits.body_bytes;
     sc->head_us = conf->limits.head_us;
@@ -63,19 +66,24 @@ int wp_gate_init(struct wp_gate *g, struct wp_router *r, size_t number, struct w
     return 0;
 }
 
+/* Clients are spread over the loops by the kernel, so each has its share of the connections. */
+static void limits_of(struct wp_gate *g, struct wp_server_conf *sc)
+{
+    wp_server_conf_from(sc, g->settings);
+    sc->connections = (sc->connections + g->router->n_gates - 1) / g->router->n_gates;
+}
+
 int wp_gate_listen(struct wp_gate *g, bool reuse_port, struct wp_str address, struct wp_err *err)
 {
-    const struct wp_config *conf = wp_gate_conf(g);
     struct wp_server_conf sc = {
         .address = address,
         .reuse_port = reuse_port,
-        .connections = (size_t)(g->router->connections + g->router->n_gates - 1) / g->router->n_gates,
         .on_request = wp_api_on_request,
         .on_refused = on_refused,
         .arg = g,
     };
 
-    wp_server_conf_from(&sc, conf);
+    limits_of(g, &sc);
     return wp_server_create(&g->api, &g->loop, &sc, err);
 }
 
@@ -165,11 +173,17 @@ static void open_drain(struct wp_letter *l)
 static void open_settings(struct wp_letter *l)
 {
     struct gate_letter *gl = WP_CONTAINER(l, struct gate_letter, letter);
+    struct wp_server_conf sc = {0};
+    struct wp_gate *g = gl->gate;
 
-    wp_settings_unref(gl->gate->settings);
-    gl->gate->settings = gl->settings;
-    if (gl->gate->tokenizers)
-        wp_tokenizers_configure(gl->gate->tokenizers);
+    wp_settings_unref(g->settings);
+    g->settings = gl->settings;
+    if (g->tokenizers)
+        wp_tokenizers_configure(g->tokenizers);
+    if (g->api) {
+        limits_of(g, &sc);
+        wp_server_update(g->api, &sc);
+    }
     wp_free(gl);
 }
 

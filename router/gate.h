@@ -17,7 +17,7 @@ void wp_gate_fini(struct wp_gate *g);
 int wp_gate_post_drain(struct wp_gate *g, uint64_t deadline_us);
 /* Hands a gate the settings to use from now on. */
 int wp_gate_post_settings(struct wp_gate *g, struct wp_settings *s);
-/* Tells the listener's limits from a configuration. */
-void wp_server_conf_from(struct wp_server_conf *sc, const struct wp_config *conf);
+/* The limits of a listener that has all of limits.connections. */
+void wp_server_conf_from(struct wp_server_conf *sc, const struct wp_settings *s);
 
 #endif

@@ -35,6 +35,8 @@ uint64_t wp_machine_connections(uint64_t wanted, size_t gates)
     room = l.rlim_cur > reserve + 2 * LEAST ? (l.rlim_cur - reserve) / 2 : LEAST;
     if (wanted && wanted <= room)
         return wanted;
+    if (room >= FEW && (!wanted || room >= wanted / 10 * 9))
+        return room; /* too near to what is wanted to be worth a line */
     wp_log(room < FEW ? WP_WARN : WP_INFO, "serve",
            "descriptors=%llu allow for connections=%llu of %llu; raise the limit (ulimit -n, "
            "LimitNOFILE)",

@@ -15,6 +15,7 @@
 struct wp_settings { /* a configuration with its holders */
     _Atomic unsigned refs;
     struct wp_config *conf;
+    uint64_t connections; /* limits.connections, or fewer where descriptors are few; 0: no limit */
 };
 struct wp_settings *wp_settings_ref(struct wp_settings *s);
 void wp_settings_unref(struct wp_settings *s);
@@ -34,7 +35,6 @@ struct wp_router {
     struct wp_counters count;
     struct wp_gate *gate;
     size_t n_gates;
-    uint64_t connections; /* of API clients at once: limits.connections, or fewer where descriptors are few; 0: no limit */
     _Atomic uint64_t body_bytes; /* of request bodies held, all gates */
     _Atomic uint64_t in_flight;  /* API requests under way, all gates */
     _Atomic uint64_t first_tries, repeats; /* decayed: the retry budget */

@@ -149,34 +149,82 @@ static void change_workers(struct serve *s, const struct wp_config *was, const s
             wp_log(WP_ERROR, "config", "%s", err.text);
 }
 
-static int reload(void *arg, struct wp_buf *said)
+/*
+ * What the file says now, made fit to take the old one's place: settings that need a restart are told and stay.  NULL: refused, with the
+ * reason in said.  Nothing has changed yet but, last, the fleet's policy.
+ */
+static struct wp_settings *read_again(struct serve *s, struct wp_buf *said)
 {
-    struct serve *s = arg;
     struct wp_router *r = &s->router;
     struct wp_settings *fresh = read_settings(s, said), *old = r->settings;
+    struct wp_buf changes = {0}, wrong = {0};
     struct wp_err err = WP_ERR_INIT;
-    int rc = WP_EINVAL;
 
-    if (fresh && fresh->conf->n_workers == 0 && old->conf->n_workers > 0)
-        wp_buf_adds(said, "workers: want at least one, got none; the old configuration stays\n");
-    else if (fresh && wp_fleet_configure(r->fleet, fresh->conf, &err) < 0)
-        wp_buf_printf(said, "%s\n", err.text);
-    else if (fresh)
-        rc = 0;
-    if (rc < 0) {
-        wp_count(r->count.reloads_bad, 1);
-        wp_log(WP_ERROR, "config", "reload refused, the old configuration stays: %.*s", (int)said->n, said->p ? said->p : "");
+    if (!fresh)
+        return NULL;
+    if (wp_config_diff(old->conf, fresh->conf, &changes) < 0)
+        wp_buf_adds(&wrong, "out of memory\n");
+    else if (fresh->conf->n_workers == 0 && old->conf->n_workers > 0)
+        wp_buf_adds(&wrong, "workers: want at least one, got none; the old configuration stays\n");
+    else if (wp_config_keep(fresh->conf, old->conf, &wrong) < 0)
+        wp_buf_adds(&wrong, wrong.n ? "" : "out of memory\n");
+    else if (wp_fleet_configure(r->fleet, fresh->conf, &err) < 0)
+        wp_buf_printf(&wrong, "%s\n", err.text);
+    wp_buf_add(said, wrong.n ? wrong.p : changes.p, wrong.n ? wrong.n : changes.n);
+    if (wrong.n) {
         wp_settings_unref(fresh);
-        return rc;
+        fresh = NULL;
     }
-    wp_config_diff(old->conf, fresh->conf, said);
-    wp_log(WP_INFO, "config", "reloaded: %.*s", (int)(said->n ? said->n : 15), said->n ? said->p : "nothing changed");
-    wp_log_setup(fresh->conf->log.level, fresh->conf->log.format);
-    change_workers(s, old->conf, fresh->conf);
+    wp_buf_fini(&changes);
+    wp_buf_fini(&wrong);
+    return fresh;
+}
+
+/* One line of the log for each line that was said. */
+static void log_lines(enum wp_log_level level, const char *before, const struct wp_buf *said)
+{
+    struct wp_str rest = wp_buf_str(said), line;
+
+    while (wp_str_split(&rest, '\n', &line))
+        if (line.n)
+            wp_log(level, "config", "%s%.*s", before, (int)line.n, line.p);
+}
+
+/* Every loop and listener uses the new settings from now on. */
+static void put_into_force(struct serve *s, struct wp_settings *fresh)
+{
+    struct wp_router *r = &s->router;
+    const struct wp_settings *old = r->settings;
+    struct wp_server_conf admin = {0};
+
+    fresh->connections = fresh->conf->limits.connections == old->conf->limits.connections
+                             ? old->connections
+                             : wp_machine_connections(fresh->conf->limits.connections, r->n_gates);
     r->settings = fresh;
     for (size_t i = 0; i < r->n_gates; i++)
         if (wp_gate_post_settings(&r->gate[i], fresh) < 0)
             wp_log(WP_ERROR, "config", "a loop keeps the old configuration: out of memory");
+    wp_server_conf_from(&admin, fresh);
+    wp_server_update(s->admin.server, &admin);
+}
+
+static int reload(void *arg, struct wp_buf *said)
+{
+    struct serve *s = arg;
+    struct wp_router *r = &s->router;
+    struct wp_settings *old = r->settings, *fresh = read_again(s, said);
+
+    if (!fresh) {
+        wp_count(r->count.reloads_bad, 1);
+        wp_log(WP_ERROR, "config", "reload refused, the old configuration stays");
+        log_lines(WP_ERROR, "refused: ", said);
+        return WP_EINVAL;
+    }
+    wp_log(WP_INFO, "config", "reloaded%s", said->n ? "" : ": nothing changed");
+    log_lines(WP_INFO, "changed: ", said);
+    wp_log_setup(fresh->conf->log.level, fresh->conf->log.format);
+    change_workers(s, old->conf, fresh->conf);
+    put_into_force(s, fresh);
     wp_settings_unref(old);
     wp_prober_sync(s->prober);
     wp_feed_desk_sync(s->desk);
@@ -330,13 +378,13 @@ static int listen_all(struct serve *s, struct wp_err *err)
 {
     struct wp_router *r = &s->router;
     const struct wp_config *conf = r->settings->conf;
-    struct wp_server_conf admin = {.address = wp_str_of(conf->listen.admin), .on_request = wp_admin_on_request, .arg = &s->admin, .connections = r->connections};
+    struct wp_server_conf admin = {.address = wp_str_of(conf->listen.admin), .on_request = wp_admin_on_request, .arg = &s->admin};
     char bound[300];
     struct wp_str host;
     uint16_t port;
     int rc;
 
-    wp_server_conf_from(&admin, conf);
+    wp_server_conf_from(&admin, r->settings);
     s->admin = (struct wp_admin){.gate = &r->gate[0], .workers_changed = workers_changed, .reload = reload, .arg = s};
     rc = wp_server_create(&s->admin.server, &r->gate[0].loop, &admin, err);
     if (rc < 0)
@@ -387,11 +435,11 @@ static int start(struct serve *s, struct wp_err *err)
     r->gate = wp_calloc(conf->threads, sizeof *r->gate);
     if (!r->gate)
         return wp_fail(err, WP_ENOMEM, "out of memory");
+    r->settings->connections = wp_machine_connections(conf->limits.connections, conf->threads);
     for (; rc == 0 && r->n_gates < conf->threads; r->n_gates += rc == 0)
         rc = wp_gate_init(&r->gate[r->n_gates], r, r->n_gates, err);
     if (rc < 0)
         return rc;
-    r->connections = wp_machine_connections(conf->limits.connections, r->n_gates);
     r->gate[0].before_close = before_close;
     r->gate[0].before_close_arg = s;
     rc = watch_signals(s, err);

@@ -271,3 +271,30 @@ def test_reload():
         assert chat(r.port)[0] == 200
     assert len(a.requests) == len(b.requests) == 2
     os.unlink(r.file)
+
+
+def test_reload_is_in_force():
+    """limits of a reload hold on listeners that run; what needs a restart is told, and GET /config goes on with what is in force"""
+    e = FakeEngine()
+    conf = {"workers": [{"url": e.url}], "models": [{"name": MODEL}]}
+    r = Router(config=conf, ready=1)
+    before = r.get("/config")
+    idle = http_client(r.port)
+    idle.request("GET", "/v1/models")
+    idle.getresponse().read()
+    with open(r.file, "w") as f:
+        json.dump({**conf, "limits": {"body_bytes": 1024, "head_s": 0.1, "keepalive_s": 0.2, "connections": 2}, "index": {"cap_bytes": "1Gi"}}, f)
+    status, _, body = http(r.admin, "POST", "/reload", b"")
+    said = json.loads(body)["changed"].splitlines()
+    assert status == 200 and "index.cap_bytes: 2147483648 -> 1073741824 (needs a restart)" in said and "limits.head_s: 5 -> 0.1" in said, said
+    assert len(said) == 5, said
+    for line in said:
+        assert r.grep(r"info config: changed: " + line.replace("(", r"\(").replace(")", r"\)")), line
+    now = r.get("/config")
+    assert now["index"] == before["index"] and now["limits"]["head_s"] == 0.1 and now["limits"]["body_bytes"] == 1024
+    assert chat(r.port, messages=[{"role": "user", "content": "x" * 2000}])[0] == 413
+    assert b" 408 " in raw(r.port, b"GET / HT")
+    assert b" 408 " in raw(r.admin, b"GET / HT")
+    assert chat(r.port)[0] == 200
+    idle.close()
+    os.unlink(r.file)

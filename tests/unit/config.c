@@ -295,6 +295,67 @@ static void secrets_stay_out_of_what_is_printed(void)
     wp_buf_fini(&text);
 }
 
+/* --- reading it again */
+
+static const struct {
+    const char *label, *was[N], *is[N], *changed, *wrong, *api;
+} reloads[] = {
+    {"what may change does", {"threads=2"}, {"threads=2", "limits.head_s=1"}, "limits.head_s: 5 -> 1\n", "", "127.0.0.1:30000"},
+    {"what may not is told and stays",
+     {"listen.api=127.0.0.1:1"},
+     {"listen.api=127.0.0.1:2", "threads=3", "index.cap_bytes=1Gi"},
+     "listen.api: \"127.0.0.1:1\" -> \"127.0.0.1:2\" (needs a restart)\nindex.cap_bytes: 2147483648 -> 1073741824 (needs a restart)\n"
+     "threads: 1 -> 3 (needs a restart)\n",
+     "",
+     "127.0.0.1:1"},
+    {"a port that stays open keeps its keys",
+     {"listen.api=0.0.0.0:1", "listen.api_keys_file=tests/data/conf/secret"},
+     {"listen.api=127.0.0.1:1"},
+     "listen.api: \"0.0.0.0:1\" -> \"127.0.0.1:1\" (needs a restart)\nlisten.api_keys_file: changed\n",
+     "listen.api_keys_file: 0.0.0.0:1 is in force until a restart, and other hosts may reach it: want keys, or listen.insecure: true\n",
+     "0.0.0.0:1"},
+    {"so does the admin port",
+     {"listen.admin=:1", "listen.admin_key_file=tests/data/conf/secret"},
+     {NULL},
+     "listen.admin: \":1\" -> \"127.0.0.1:29000\" (needs a restart)\nlisten.admin_key_file: changed\n",
+     "listen.admin_key_file: :1 is in force until a restart, and other hosts may reach it: want keys, or listen.insecure: true\n",
+     "127.0.0.1:30000"},
+};
+
+static void what_needs_a_restart_stays(void)
+{
+    for (size_t i = 0; i < sizeof reloads / sizeof reloads[0]; i++) {
+        struct wp_buf text = {0};
+        struct wp_config *was, *is;
+
+        EXPECT_INT(reloads[i].label, 0, read_set(&was, reloads[i].was, NULL, &text));
+        EXPECT_INT(reloads[i].label, 0, read_set(&is, reloads[i].is, NULL, &text));
+        EXPECT_INT(reloads[i].label, 0, wp_config_diff(was, is, &text));
+        EXPECT_TEXT(reloads[i].label, reloads[i].changed, wp_buf_str(&text));
+        text.n = 0;
+        EXPECT_INT(reloads[i].label, *reloads[i].wrong ? WP_EINVAL : 0, wp_config_keep(is, was, &text));
+        EXPECT_TEXT(reloads[i].label, reloads[i].wrong, wp_buf_str(&text));
+        EXPECT_TEXT(reloads[i].label, reloads[i].api, wp_str_of(is->listen.api));
+        EXPECT_UINT(reloads[i].label, was->threads, is->threads);
+        wp_config_destroy(was);
+        wp_config_destroy(is);
+        wp_buf_fini(&text);
+    }
+}
+
+static int says_restart(void *arg, const char *name, const char *takes, const struct wp_conf_key *row)
+{
+    (void)arg;
+    (void)takes;
+    EXPECT_INT(name, row->restart, strstr(row->meaning, "; needs a restart") != NULL);
+    return 0;
+}
+
+static void what_needs_a_restart_says_so(void)
+{
+    wp_config_each(says_restart, NULL);
+}
+
 /* --- the documents
  * ------------------------------------------------------------------------------------------ */
 
@@ -460,6 +521,8 @@ const struct wp_suite suite_config = {
         {"a worker in one word has all keys", a_worker_in_one_word_has_all_keys},
         {"a worker that is posted names no files", a_worker_that_is_posted_names_no_files},
         {"secrets stay out of what is printed", secrets_stay_out_of_what_is_printed},
+        {"what needs a restart stays", what_needs_a_restart_stays},
+        {"what needs a restart says so", what_needs_a_restart_says_so},
         {"the reference has every key and no other", the_reference_has_every_key_and_no_other},
         {"the sample shows every key at its default", the_sample_shows_every_key_at_its_default},
         {"what the sample has behind a hash is good too",

@@ -1009,6 +1009,36 @@ static void connections_beyond_the_limit_wait(void)
     tear_down();
 }
 
+static void limits_may_change_while_it_runs(void)
+{
+    struct wp_server_conf c = conf();
+    struct client *a, *b, *late_one;
+
+    c.connections = 1;
+    set_up(&c);
+    a = ask(GET("/now"));
+    b = ask(GET("/now"));
+    UNTIL(heard(a, "now"));
+    EXPECT_INT("the second waits", 0, heard(b, "now"));
+    c.connections = 0;
+    c.keepalive_us = c.head_us = 20 * MS;
+    c.body_bytes = 4;
+    c.head_bytes = 200;
+    wp_server_update(rig.s, &c);
+    UNTIL(heard(b, "now") && b->eof); /* kept for the new time only */
+    late_one = dial();
+    UNTIL(late_one->eof);
+    late_one = ask("GET / HT");
+    UNTIL(heard(late_one, "HTTP/1.1 408 "));
+    late_one = ask(POST("/echo", "Content-Length: 5\r\n") "abcde");
+    UNTIL(heard(late_one, "HTTP/1.1 413 "));
+    c = conf();
+    wp_server_update(rig.s, &c);
+    late_one = ask(POST("/echo", "Content-Length: 5\r\n") "abcde");
+    UNTIL(heard(late_one, "HTTP/1.1 200 ") && heard(late_one, "abcde"));
+    tear_down();
+}
+
 static void accepting_rests_while_there_are_no_descriptors(void)
 {
     struct rlimit old, none;
@@ -1209,6 +1239,7 @@ const struct wp_suite suite_server = {
         {"drain lets exchanges end and idle ones go", drain_lets_exchanges_end_and_idle_ones_go},
         {"a server may be destroyed at every stage", a_server_may_be_destroyed_at_every_stage},
         {"connections beyond the limit wait", connections_beyond_the_limit_wait},
+        {"limits may change while it runs", limits_may_change_while_it_runs},
         {"accepting rests while there are no descriptors",
          accepting_rests_while_there_are_no_descriptors},
         {"a port is taken once", a_port_is_taken_once},
