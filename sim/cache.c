@@ -68,20 +68,50 @@ uint32_t wp_cache_find(const struct wp_cache *c, uint64_t hash)
     return slot;
 }
 
+/* Copies of a hash stand together in their bucket, the first that came in front. */
+static uint32_t *place_of(struct wp_cache *c, uint64_t hash)
+{
+    uint32_t *bucket = bucket_of(c, hash), *at = bucket;
+
+    while (*at != 0 && c->node[*at].hash != hash)
+        at = &c->node[*at].chain;
+    if (*at == 0)
+        return bucket;
+    while (*at != 0 && c->node[*at].hash == hash)
+        at = &c->node[*at].chain;
+    return at;
+}
+
 uint32_t wp_cache_add(struct wp_cache *c, uint64_t hash)
 {
-    uint32_t *bucket = bucket_of(c, hash), slot = c->freed;
+    uint32_t *at = place_of(c, hash), slot = c->freed;
 
     assert(c->used < c->cap);
     if (slot != 0)
         c->freed = c->node[slot].chain;
     else
         slot = c->fresh++;
-    c->node[slot] = (struct wp_cache_node){.hash = hash, .chain = *bucket};
-    *bucket = slot;
+    c->node[slot] = (struct wp_cache_node){.hash = hash, .chain = *at};
+    *at = slot;
     c->used++;
     link_newest(c, slot);
     return slot;
+}
+
+static void take_name(struct wp_cache *c, uint32_t slot)
+{
+    uint32_t *at = bucket_of(c, c->node[slot].hash);
+
+    while (*at != slot)
+        at = &c->node[*at].chain;
+    *at = c->node[slot].chain;
+}
+
+static void free_slot(struct wp_cache *c, uint32_t slot)
+{
+    c->node[slot].chain = c->freed;
+    c->freed = slot;
+    c->used--;
 }
 
 void wp_cache_pin(struct wp_cache *c, uint32_t slot)
@@ -89,6 +119,7 @@ void wp_cache_pin(struct wp_cache *c, uint32_t slot)
     if (c->node[slot].pins++ > 0)
         return;
     unlink_use(c, slot);
+    c->node[slot].older = c->node[slot].newer = 0;
     c->pinned++;
 }
 
@@ -98,7 +129,10 @@ void wp_cache_unpin(struct wp_cache *c, uint32_t slot)
     if (--c->node[slot].pins > 0)
         return;
     c->pinned--;
-    link_newest(c, slot);
+    if (c->node[slot].older == WP_CACHE_NAMELESS)
+        free_slot(c, slot);
+    else
+        link_newest(c, slot);
 }
 
 void wp_cache_touch(struct wp_cache *c, uint32_t slot)
@@ -111,18 +145,35 @@ void wp_cache_touch(struct wp_cache *c, uint32_t slot)
 
 bool wp_cache_evict(struct wp_cache *c, uint64_t *hash)
 {
-    uint32_t slot = c->node[0].newer, *at;
+    uint32_t slot = c->node[0].newer;
 
     if (slot == 0)
         return false;
     *hash = c->node[slot].hash;
     unlink_use(c, slot);
-    at = bucket_of(c, *hash);
-    while (*at != slot)
-        at = &c->node[*at].chain;
-    *at = c->node[slot].chain;
-    c->node[slot].chain = c->freed;
-    c->freed = slot;
-    c->used--;
+    take_name(c, slot);
+    free_slot(c, slot);
     return true;
+}
+
+void wp_cache_forget(struct wp_cache *c, uint32_t slot)
+{
+    assert(c->node[slot].pins > 0 && c->node[slot].older != WP_CACHE_NAMELESS);
+    take_name(c, slot);
+    c->node[slot].older = WP_CACHE_NAMELESS;
+}
+
+void wp_cache_each(const struct wp_cache *c, void (*fn)(void *arg, uint64_t hash, uint32_t copies),
+                   void *arg)
+{
+    for (uint64_t b = 0; b <= c->mask; b++) {
+        for (uint32_t slot = c->bucket[b], next; slot != 0; slot = next) {
+            uint32_t copies = 1;
+
+            next = c->node[slot].chain;
+            for (; next != 0 && c->node[next].hash == c->node[slot].hash; copies++)
+                next = c->node[next].chain;
+            fn(arg, c->node[slot].hash, copies);
+        }
+    }
 }

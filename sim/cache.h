@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim/cache.h - one tier of blocks: a set of hashes of fixed capacity, in order of last use, some of them pinned.
- * All memory is taken at init (and touched only as it fills), so that nothing can fail later.  Every call is O(1).
+ * sim/cache.h - one tier of blocks: hashes of fixed capacity, in order of last use, some of them pinned.  A hash may be there
+ * several times: each copy is a block of its own, and the first that came is the one that is found.
+ * All memory is taken at init (and touched only as it fills), so that nothing can fail later.  Every call is O(1 + copies).
  * A block is named by its hash or, while it stays, by its slot: a number from 1 on; 0 is none.
  * Threads: one.
  */
@@ -17,7 +18,7 @@ struct wp_cache_node {
     uint64_t hash;
     double ready_us; /* a hit may be used from then on */
     uint32_t chain;  /* next in its bucket */
-    uint32_t older, newer;
+    uint32_t older, newer; /* pinned: NAMELESS or 0, and 0 */
     uint32_t pins; /* the order of use holds only what has none */
 };
 
@@ -29,17 +30,22 @@ struct wp_cache {
 };
 
 enum { WP_CACHE_MAX = 1 << 28 }; /* blocks of a tier */
+#define WP_CACHE_NAMELESS UINT32_MAX
 
 /* Capacity 0 is a tier that does not exist: it holds nothing.  Errors: WP_ENOMEM, WP_ETOOBIG. */
 int wp_cache_init(struct wp_cache *c, uint64_t cap, uint64_t seed, struct wp_err *err);
 void wp_cache_fini(struct wp_cache *c);
 
 uint32_t wp_cache_find(const struct wp_cache *c, uint64_t hash);
-uint32_t wp_cache_add(struct wp_cache *c, uint64_t hash); /* used < cap, hash is absent; newest, no pins */
+uint32_t wp_cache_add(struct wp_cache *c, uint64_t hash); /* used < cap; newest, no pins; behind its copies */
 void wp_cache_pin(struct wp_cache *c, uint32_t slot);
 void wp_cache_unpin(struct wp_cache *c, uint32_t slot); /* the last one makes it the newest */
 void wp_cache_touch(struct wp_cache *c, uint32_t slot);
 bool wp_cache_evict(struct wp_cache *c, uint64_t *hash); /* the oldest without pins; false: there is none */
+/* A pinned block loses its name: it is found no more, and its room is free with its last pin. */
+void wp_cache_forget(struct wp_cache *c, uint32_t slot);
+/* Each hash once, with its copies, in no order; do not change the cache meanwhile. */
+void wp_cache_each(const struct wp_cache *c, void (*fn)(void *arg, uint64_t hash, uint32_t copies), void *arg);
 
 static inline uint32_t wp_cache_evictable(const struct wp_cache *c)
 {

@@ -77,6 +77,8 @@ int wp_model_create(struct wp_model **out, const struct wp_model_conf *conf,
     }
     m->tiers.read_us[WP_CPU] = read_us(conf, conf->profile.cpu_bytes_per_s);
     m->tiers.read_us[WP_DISK] = read_us(conf, conf->disk_bytes_per_s);
+    m->tiers.copies = conf->copies;
+    m->tiers.store_first = conf->store_first;
     m->tiers.on_block = on_tier_block;
     m->tiers.arg = m;
     *out = m;
@@ -121,12 +123,14 @@ int wp_model_submit(struct wp_model *m, uint64_t now_us, const uint64_t chain[],
                     uint32_t tokens, uint32_t output, void *req_arg, struct wp_model_req **out,
                     struct wp_err *err)
 {
+    size_t slots = n + ((size_t)tokens + output) / m->conf.block_size - tokens / m->conf.block_size;
+    size_t usable = m->conf.copies ? (tokens - 1) / m->conf.block_size : n;
     struct wp_model_req *r;
     int rc = check_request(m, n, tokens, output, err);
 
     if (rc < 0)
         return rc;
-    r = wp_malloc(sizeof *r + n * (sizeof r->chain[0] + sizeof r->held.slot[0]));
+    r = wp_malloc(sizeof *r + n * sizeof r->chain[0] + slots * sizeof r->held.slot[0]);
     if (!r)
         return wp_fail(err, WP_ENOMEM, "out of memory for a request of %u tokens", tokens);
     *r = (struct wp_model_req){
@@ -134,12 +138,15 @@ int wp_model_submit(struct wp_model *m, uint64_t now_us, const uint64_t chain[],
         .tokens = tokens,
         .output = output,
         .arg = req_arg,
-        .held = {.n = n, .chain = r->chain, .slot = (uint32_t *)(void *)&r->chain[n]},
+        .held = {.n = n,
+                 .usable = usable < n ? usable : n,
+                 .chain = r->chain,
+                 .slot = (uint32_t *)(void *)&r->chain[n]},
     };
-    if (n > 0) {
+    if (n > 0)
         memcpy(r->chain, chain, n * sizeof chain[0]);
-        memset(r->held.slot, 0, n * sizeof r->held.slot[0]);
-    }
+    if (slots > 0)
+        memset(r->held.slot, 0, slots * sizeof r->held.slot[0]);
     if (!wp_list_empty(&m->arriving)) /* in order of time, whatever the caller says */
         r->at_us = fmax(r->at_us, WP_CONTAINER(m->arriving.prev, struct wp_model_req, link)->at_us);
     wp_list_push(&m->arriving, &r->link);
@@ -167,17 +174,22 @@ uint32_t wp_model_cached(const struct wp_model_req *r, uint32_t tier[3])
     return r->cached[WP_GPU] + r->cached[WP_CPU] + r->cached[WP_DISK];
 }
 
+void wp_model_name_block(struct wp_model *m, struct wp_model_req *r, uint64_t hash)
+{
+    size_t most = ((size_t)r->tokens + r->output) / m->conf.block_size;
+
+    assert(m->in_run && (r->state == DECODING || r->telling));
+    if (r->tokens / m->conf.block_size + r->held.named < most)
+        wp_tiers_name(&m->tiers, &r->held, hash);
+}
+
 void wp_model_name_output(struct wp_model *m, struct wp_model_req *r, const uint64_t chain[],
                           size_t n)
 {
-    size_t from = r->tokens / m->conf.block_size;
-    size_t most = ((size_t)r->tokens + r->output) / m->conf.block_size;
+    size_t from = r->tokens / m->conf.block_size + r->held.named;
 
-    assert(r->telling);
-    if (n > most)
-        n = most;
-    while (n > from) /* the tail first: it is to go first */
-        wp_tiers_leave(&m->tiers, &r->held, chain[--n]);
+    for (size_t i = from; i < n; i++)
+        wp_model_name_block(m, r, chain[i]);
 }
 
 /* When something happens next; INFINITY: never. */
@@ -231,8 +243,20 @@ void wp_model_run(struct wp_model *m, uint64_t until_us)
 
 void wp_model_reset_cache(struct wp_model *m)
 {
+    struct wp_list *running[] = {&m->prefill, &m->decoding};
+
     wp_tiers_reset(&m->tiers);
     m->stuck = false;
+    for (size_t i = 0; i < 2; i++) {
+        WP_LIST_EACH(running[i], at)
+        WP_CONTAINER(at, struct wp_model_req, link)->held.mute = true;
+    }
+}
+
+void wp_model_each_block(const struct wp_model *m, uint8_t tier,
+                         void (*fn)(void *arg, uint64_t hash, uint32_t copies), void *arg)
+{
+    wp_cache_each(&m->tiers.tier[tier], fn, arg);
 }
 
 void wp_model_stats(const struct wp_model *m, struct wp_model_stats *s)

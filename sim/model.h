@@ -25,6 +25,8 @@ struct wp_model_conf {
     double disk_bytes_per_s;   /* 0: no time at all; so is profile.cpu_bytes_per_s */
     uint64_t secret;
     bool whole_hits;   /* a prompt that is all cached computes its whole last block again, as vLLM does, not its last token */
+    bool copies;       /* what is computed though it is cached becomes a second block of its name, as in vLLM (sim/tiers.h) */
+    bool store_first;  /* a block that moves to a lower tier is told stored there before it is told gone above */
     bool merge_tokens; /* on_tokens only for the first token and, just before on_done, for all the others */
 };
 
@@ -37,6 +39,7 @@ struct wp_model_ops {
     void (*on_done)(void *req_arg, uint64_t at_us); /* after its last token; the request is gone */
     /* A tier's content changed; tier 0 gpu, 1 cpu, 2 disk. */
     void (*on_block)(void *model_arg, uint64_t at_us, uint64_t block_hash, uint8_t tier, bool stored);
+    void (*on_step)(void *model_arg, uint64_t at_us); /* a step has ended, and all that came of it was told; may call as on_block */
 };
 
 int wp_model_create(struct wp_model **out, const struct wp_model_conf *conf, const struct wp_model_ops *ops, void *model_arg,
@@ -55,16 +58,18 @@ int wp_model_submit(struct wp_model *m, uint64_t now_us, const uint64_t chain[],
 void wp_model_cancel(struct wp_model *m, struct wp_model_req *r, uint64_t now_us);
 /* Prompt tokens from cache, by tier (tier may be NULL); their sum is returned.  Known once admitted, 0 before. */
 uint32_t wp_model_cached(const struct wp_model_req *r, uint32_t tier[3]);
-/*
- * At the end of a request: its whole sequence's chain, prompt first, so that full blocks of generated tokens can be hit too.
- * Only inside its on_done.
- */
+/* The name of the next block that generated tokens have filled, so that it can be hit too.  Only inside its on_tokens and on_done. */
+void wp_model_name_block(struct wp_model *m, struct wp_model_req *r, uint64_t hash);
+/* The same for all that are left: its whole sequence's chain, prompt first. */
 void wp_model_name_output(struct wp_model *m, struct wp_model_req *r, const uint64_t chain[], size_t n);
 
 uint64_t wp_model_next_us(const struct wp_model *m);        /* when something happens next; UINT64_MAX: idle */
 /* Plays all that happens up to then, included.  A late driver plays it all at once; the times told are the model's own.  Not re-entrant. */
 void wp_model_run(struct wp_model *m, uint64_t until_us);
-void wp_model_reset_cache(struct wp_model *m); /* drops what no running request pins, told through on_block */
+/* Drops all, told through on_block.  Running requests go on, and store nothing more. */
+void wp_model_reset_cache(struct wp_model *m);
+/* What each tier holds, in no order. */
+void wp_model_each_block(const struct wp_model *m, uint8_t tier, void (*fn)(void *arg, uint64_t hash, uint32_t copies), void *arg);
 
 struct wp_model_stats {
     uint32_t running, waiting;

@@ -245,6 +245,8 @@ void wp_model_step_end(struct wp_model *m)
     }
     if (some_finish || m->next_finish == m->step)
         find_next_finish(m);
+    if (m->ops.on_step)
+        m->ops.on_step(m->arg, wp_model_whole_us(m->now_us));
 }
 
 void wp_model_drop(struct wp_model *m, struct wp_model_req *r)

@@ -4,6 +4,9 @@
 #include <assert.h>
 #include <math.h>
 
+/* In a slot: to be stored in any case, though there may be one of this name. */
+#define COPY UINT32_MAX
+
 static void tell(struct wp_tiers *t, uint64_t hash, enum wp_tier tier, bool stored)
 {
     if (t->on_block)
@@ -29,6 +32,18 @@ void wp_tiers_fini(struct wp_tiers *t)
         wp_cache_fini(&t->tier[i]);
 }
 
+static void push_down(struct wp_tiers *t, uint64_t hash, unsigned tier);
+
+/* The block has just been evicted there. */
+static void leave(struct wp_tiers *t, uint64_t hash, unsigned tier)
+{
+    if (!t->store_first)
+        tell(t, hash, tier, false);
+    push_down(t, hash, tier + 1);
+    if (t->store_first)
+        tell(t, hash, tier, false);
+}
+
 /* What left a tier goes to the next one that there is, which may push its oldest out in turn. */
 static void push_down(struct wp_tiers *t, uint64_t hash, unsigned tier)
 {
@@ -46,10 +61,8 @@ static void push_down(struct wp_tiers *t, uint64_t hash, unsigned tier)
         wp_cache_touch(c, slot);
         return;
     }
-    if (c->used == c->cap && wp_cache_evict(c, &out)) {
-        tell(t, out, tier, false);
-        push_down(t, out, tier + 1);
-    }
+    if (c->used == c->cap && wp_cache_evict(c, &out))
+        leave(t, out, tier);
     wp_cache_add(c, hash);
     tell(t, hash, tier, true);
 }
@@ -63,10 +76,8 @@ static void make_room(struct wp_tiers *t, uint64_t need)
 {
     uint64_t hash;
 
-    while (gpu_free(t) < need && wp_cache_evict(&t->tier[WP_GPU], &hash)) {
-        tell(t, hash, WP_GPU, false);
-        push_down(t, hash, WP_CPU);
-    }
+    while (gpu_free(t) < need && wp_cache_evict(&t->tier[WP_GPU], &hash))
+        leave(t, hash, WP_GPU);
     assert(gpu_free(t) >= need);
 }
 
@@ -92,7 +103,7 @@ static size_t look_up(const struct wp_tiers *t, struct wp_holding *h, uint64_t *
     *idle = 0;
     for (unsigned k = 0; k < WP_TIERS; k++)
         h->hit[k] = 0;
-    for (; i < h->n; i++) {
+    for (; i < h->usable; i++) {
         uint32_t slot = wp_cache_find(&t->tier[WP_GPU], h->chain[i]);
         unsigned k = WP_GPU;
 
@@ -154,6 +165,13 @@ static void bring_up(struct wp_tiers *t, struct wp_holding *h, size_t hits)
     }
 }
 
+static void mark_copies(const struct wp_tiers *t, struct wp_holding *h, size_t hits)
+{
+    for (size_t i = hits; i < h->n; i++)
+        if (i >= h->usable || wp_cache_find(&t->tier[WP_GPU], h->chain[i]) != 0)
+            h->slot[i] = COPY;
+}
+
 bool wp_tiers_take(struct wp_tiers *t, struct wp_holding *h, uint64_t blocks)
 {
     struct wp_cache *gpu = &t->tier[WP_GPU];
@@ -178,45 +196,66 @@ bool wp_tiers_take(struct wp_tiers *t, struct wp_holding *h, uint64_t blocks)
     h->reserved = (uint32_t)need;
     t->reserved += need;
     bring_up(t, h, hits);
+    if (t->copies)
+        mark_copies(t, h, hits);
     return true;
 }
 
 bool wp_tiers_store(struct wp_tiers *t, struct wp_holding *h, size_t i)
 {
-    if (h->slot[i] != 0 || wp_cache_find(&t->tier[WP_GPU], h->chain[i]) != 0)
+    bool copy = h->slot[i] == COPY;
+
+    if (copy)
+        h->slot[i] = 0;
+    if (h->mute || h->slot[i] != 0)
+        return false;
+    if (!copy && wp_cache_find(&t->tier[WP_GPU], h->chain[i]) != 0)
         return false;
     h->slot[i] = name(t, h, h->chain[i]);
     wp_cache_pin(&t->tier[WP_GPU], h->slot[i]);
     return true;
 }
 
-void wp_tiers_leave(struct wp_tiers *t, struct wp_holding *h, uint64_t hash)
+void wp_tiers_name(struct wp_tiers *t, struct wp_holding *h, uint64_t hash)
 {
-    uint32_t slot = wp_cache_find(&t->tier[WP_GPU], hash);
+    uint32_t slot = 0;
 
+    if (h->mute)
+        return;
+    if (!t->copies)
+        slot = wp_cache_find(&t->tier[WP_GPU], hash);
+    if (slot == 0 && h->reserved > 0)
+        slot = name(t, h, hash);
     if (slot != 0)
-        wp_cache_touch(&t->tier[WP_GPU], slot);
-    else if (h->reserved > 0)
-        name(t, h, hash);
+        wp_cache_pin(&t->tier[WP_GPU], slot);
+    h->slot[h->n + h->named++] = slot;
 }
 
 void wp_tiers_release(struct wp_tiers *t, struct wp_holding *h)
 {
-    for (size_t i = h->n; i-- > 0;) {
-        if (h->slot[i] != 0)
+    for (size_t i = h->n + h->named; i-- > 0;) {
+        if (h->slot[i] != 0 && h->slot[i] != COPY)
             wp_cache_unpin(&t->tier[WP_GPU], h->slot[i]);
         h->slot[i] = 0;
     }
+    h->named = 0;
     t->reserved -= h->reserved;
     h->reserved = 0;
 }
 
 void wp_tiers_reset(struct wp_tiers *t)
 {
+    struct wp_cache *gpu = &t->tier[WP_GPU];
     uint64_t hash;
 
     for (unsigned k = 0; k < WP_TIERS; k++) {
         while (wp_cache_evict(&t->tier[k], &hash))
             tell(t, hash, k, false);
+    }
+    for (uint32_t slot = 1; slot < gpu->fresh; slot++) {
+        if (gpu->node[slot].pins == 0 || gpu->node[slot].older == WP_CACHE_NAMELESS)
+            continue;
+        wp_cache_forget(gpu, slot);
+        tell(t, gpu->node[slot].hash, WP_GPU, false);
     }
 }

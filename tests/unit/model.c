@@ -63,7 +63,7 @@ static void on_block(void *arg, uint64_t at_us, uint64_t hash, uint8_t tier, boo
         b->last_removed = hash;
 }
 
-static const struct wp_model_ops ops = {on_tokens, on_done, on_block};
+static const struct wp_model_ops ops = {on_tokens, on_done, on_block, NULL};
 
 static struct wp_profile profile(void)
 {
@@ -526,7 +526,7 @@ static void an_unfinished_model_can_be_destroyed(void)
     wp_model_destroy(NULL);
 }
 
-static void reset_drops_what_nobody_pins(void)
+static void reset_takes_all_names_and_running_requests_go_on(void)
 {
     struct wp_model_conf c = conf(20, 20, 0);
     struct blocks b = {.stored = 0};
@@ -540,14 +540,126 @@ static void reset_drops_what_nobody_pins(void)
     submit(m, 9000000, 2, 192, 50, &t[2]);
     wp_model_run(m, 9100000);
     EXPECT_TRUE("it is running", t[2].tokens > 0 && t[2].done_us == 0);
+    EXPECT_INT("with its blocks", 16, b.held[0]);
     wp_model_reset_cache(m);
-    EXPECT_INT("its blocks stay", 12, b.held[0]);
+    EXPECT_INT("their names go", 0, b.held[0]);
     EXPECT_INT("the cpu is empty", 0, b.held[1]);
     wp_model_run(m, UINT64_MAX);
-    wp_model_reset_cache(m);
-    EXPECT_INT("now they go", 0, b.held[0]);
+    EXPECT_TRUE("it ends", t[2].done_us > 0);
+    EXPECT_INT("and has stored nothing more", 0, b.held[0]);
+    expect_rest("rest", m);
+    submit(m, 20000000, 2, 192, 1, &t[1]);
+    wp_model_run(m, UINT64_MAX);
+    EXPECT_UINT("nothing is found", 0, t[1].cached);
+    EXPECT_INT("and all is stored again", 12, b.held[0]);
     expect_rest("rest", m);
     wp_model_destroy(m);
+}
+
+static void a_reset_in_mid_prefill_stores_nothing_behind_the_names_it_took(void)
+{
+    struct wp_model_conf c = conf(400, 0, 0);
+    struct blocks b = {.stored = 0};
+    struct wp_model *m = create(&c, &b);
+    struct told t;
+
+    submit(m, 0, 1, 3000, 30, &t);
+    wp_model_run(m, wp_model_next_us(m)); /* arrives */
+    wp_model_run(m, wp_model_next_us(m)); /* the first step ends */
+    EXPECT_INT("the first chunk is stored", 128, b.held[0]);
+    wp_model_reset_cache(m);
+    wp_model_run(m, UINT64_MAX);
+    EXPECT_TRUE("it ends", t.done_us > 0);
+    EXPECT_INT("nothing is held", 0, b.held[0]);
+    expect_rest("rest", m);
+    wp_model_destroy(m);
+}
+
+struct copies {
+    uint64_t hash;
+    uint32_t copies;
+};
+
+static void count_copies(void *arg, uint64_t hash, uint32_t copies)
+{
+    struct copies *c = arg;
+
+    if (c->hash == hash)
+        c->copies = copies;
+}
+
+static uint32_t copies_of(const struct wp_model *m, uint64_t hash)
+{
+    struct copies c = {hash, 0};
+
+    wp_model_each_block(m, 0, count_copies, &c);
+    return c.copies;
+}
+
+/* As a running vLLM does it: the last block of a prompt that ends with it is computed again, into a
+ * second block. */
+static void an_exact_multiple_makes_copies(void)
+{
+    struct wp_model_conf c = conf(30, 0, 0);
+    struct blocks b = {.stored = 0};
+    uint64_t chain[MAX_BLOCKS];
+    struct wp_model *m;
+    struct told t[2];
+
+    c.copies = c.whole_hits = true;
+    m = create(&c, &b);
+    chain_of(1, chain);
+    submit(m, 0, 1, 48, 1, &t[0]);
+    wp_model_run(m, UINT64_MAX);
+    for (uint64_t i = 1; i < 4; i++) {
+        submit(m, i * 1000000, 1, 48, 1, &t[0]);
+        wp_model_run(m, UINT64_MAX);
+        EXPECT_UINT("two of three hit", 32, t[0].cached);
+        EXPECT_UINT("a copy more", i + 1, copies_of(m, chain[2]));
+        EXPECT_UINT("none of the others", 1, copies_of(m, chain[1]));
+        EXPECT_UINT("each is told", 3 + i, b.stored);
+    }
+    submit(m, 5000000, 1, 49, 1, &t[0]);
+    wp_model_run(m, UINT64_MAX);
+    EXPECT_UINT("a token more hits it", 48, t[0].cached);
+    submit(m, 6000000, 7, 420, 1, &t[0]); /* 27 of 30: what was used last stays, one of each */
+    wp_model_run(m, UINT64_MAX);
+    EXPECT_UINT("the copies go first, the one that was hit stays", 1, copies_of(m, chain[2]));
+    EXPECT_UINT("all told", 3, b.removed);
+    submit(m, 7000000, 2, 48, 1, &t[0]); /* sent together: the later one only computes its last block */
+    submit(m, 7000000, 2, 48, 1, &t[1]);
+    wp_model_run(m, UINT64_MAX);
+    chain_of(2, chain);
+    EXPECT_UINT("equal prompts at once copy their last", 2, copies_of(m, chain[2]));
+    EXPECT_UINT("and no other", 1, copies_of(m, chain[0]));
+    expect_rest("rest", m);
+    wp_model_destroy(m);
+}
+
+static void generated_blocks_are_copied_too(void)
+{
+    for (int copies = 0; copies < 2; copies++) {
+        struct wp_model_conf c = conf(30, 0, 0);
+        struct blocks b = {.stored = 0};
+        uint64_t chain[MAX_BLOCKS];
+        struct wp_model *m;
+        struct told t;
+
+        c.copies = copies;
+        m = create(&c, &b);
+        chain_of(1, chain);
+        for (uint64_t i = 0; i < 2; i++) {
+            submit(m, i * 1000000, 1, 40, 30, &t);
+            t.whole = chain;
+            t.whole_n = 4;
+            wp_model_run(m, UINT64_MAX);
+        }
+        EXPECT_UINT("said twice", copies ? 2 : 1, copies_of(m, chain[3]));
+        EXPECT_UINT("asked twice", 1, copies_of(m, chain[1]));
+        EXPECT_INT("held", copies ? 6 : 4, b.held[0]);
+        expect_rest("rest", m);
+        wp_model_destroy(m);
+    }
 }
 
 static void merged_tokens_change_no_time(void)
@@ -788,7 +900,10 @@ const struct wp_suite suite_model = {
         TEST(a_cancel_at_every_stage_gives_everything_back, "a cancel at every stage gives everything back"),
         TEST(a_callback_may_cancel_any_request, "a callback may cancel any request"),
         TEST(an_unfinished_model_can_be_destroyed, "an unfinished model can be destroyed"),
-        TEST(reset_drops_what_nobody_pins, "reset drops what nobody pins"),
+        TEST(reset_takes_all_names_and_running_requests_go_on, "reset takes all names and running requests go on"),
+        TEST(a_reset_in_mid_prefill_stores_nothing_behind_the_names_it_took, "a reset in mid prefill stores nothing behind the names it took"),
+        TEST(an_exact_multiple_makes_copies, "an exact multiple makes copies"),
+        TEST(generated_blocks_are_copied_too, "generated blocks are copied too"),
         TEST(merged_tokens_change_no_time, "merged tokens change no time"),
         TEST(a_late_driver_catches_up_on_the_models_own_times, "a late driver catches up on the model's own times"),
         TEST(a_naive_engine_agrees_on_random_load, "a naive engine agrees on random load"),
