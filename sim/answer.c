@@ -228,16 +228,26 @@ void wp_answer_whole(struct wp_put *o, const struct wp_answer *a, const struct w
     wp_put(o, ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
 }
 
-void wp_answer_models(struct wp_put *o, const char *model, uint32_t max_model_len, uint64_t created)
+static void put_model(struct wp_put *o, const struct wp_oai_limits *lim, const char *name, uint64_t created)
 {
-    wp_put(o, "{\"object\":\"list\",\"data\":[{\"id\":");
-    wp_put_json(o, wp_str_of(model));
+    bool base = name == lim->model;
+
+    wp_put(o, "{\"id\":");
+    wp_put_json(o, wp_str_of(name));
     wp_put(o, ",\"object\":\"model\",\"created\":");
     wp_put_u(o, created);
     wp_put(o, ",\"owned_by\":\"vllm\",\"root\":");
-    wp_put_json(o, wp_str_of(model));
-    wp_put(o, ",\"parent\":null,\"max_model_len\":");
-    wp_put_u(o, max_model_len);
+    wp_put_json(o, wp_str_of(name));
+    wp_put(o, ",\"parent\":");
+    if (base)
+        wp_put(o, "null");
+    else
+        wp_put_json(o, wp_str_of(lim->model));
+    wp_put(o, ",\"max_model_len\":");
+    if (base)
+        wp_put_u(o, lim->max_model_len);
+    else
+        wp_put(o, "null");
     wp_put(o, ",\"permission\":[{\"id\":\"modelperm-");
     if (o->rc == 0)
         o->rc = wp_buf_printf(o->b, "%016llx", (unsigned long long)created);
@@ -246,5 +256,16 @@ void wp_answer_models(struct wp_put *o, const char *model, uint32_t max_model_le
     wp_put(o, ",\"allow_create_engine\":false,\"allow_sampling\":true,\"allow_logprobs\":true,"
               "\"allow_search_indices\":false,"
               "\"allow_view\":true,\"allow_fine_tuning\":false,\"organization\":\"*\",\"group\":"
-              "null,\"is_blocking\":false}]}]}");
+              "null,\"is_blocking\":false}]}");
+}
+
+void wp_answer_models(struct wp_put *o, const struct wp_oai_limits *lim, uint64_t created)
+{
+    wp_put(o, "{\"object\":\"list\",\"data\":[");
+    put_model(o, lim, lim->model, created);
+    for (size_t i = 0; i < lim->n_adapters; i++) {
+        wp_put(o, ",");
+        put_model(o, lim, lim->adapter[i], created);
+    }
+    wp_put(o, "]}");
 }

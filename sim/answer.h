@@ -41,7 +41,6 @@ void wp_answer_whole(struct wp_put *o, const struct wp_answer *a, const struct w
                      size_t n, const struct wp_answer_usage *u);
 
 /* GET /v1/models */
-void wp_answer_models(struct wp_put *o, const char *model, uint32_t max_model_len,
-                      uint64_t created);
+void wp_answer_models(struct wp_put *o, const struct wp_oai_limits *lim, uint64_t created);
 
 #endif

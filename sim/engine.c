@@ -51,7 +51,12 @@ static void is_sleeping(struct wp_visit *v)
 
 static void event_sources(struct wp_visit *v)
 {
-    reply_json(v, 200, "{}");
+    struct wp_buf b = {0};
+    struct wp_put o = {&b, 0};
+
+    wp_ranks_sources(v->engine, &o);
+    reply_put(v, 200, "application/json", &o);
+    wp_buf_fini(&b);
 }
 
 static void models(struct wp_visit *v)
@@ -59,7 +64,7 @@ static void models(struct wp_visit *v)
     struct wp_buf b = {0};
     struct wp_put o = {&b, 0};
 
-    wp_answer_models(&o, v->engine->name, v->engine->limits.max_model_len, wp_wall_us() / 1000000);
+    wp_answer_models(&o, &v->engine->limits, wp_wall_us() / 1000000);
     reply_put(v, 200, "application/json", &o);
     wp_buf_fini(&b);
 }
@@ -75,21 +80,63 @@ static void metrics(struct wp_visit *v)
     wp_buf_fini(&b);
 }
 
-/* While blocks are in use it does nothing, and says so; reset_running_requests=true drops what is
- * free all the same. */
+/* While blocks are in use it does nothing, and says so; reset_running_requests=true drops them all
+ * the same. */
 static void reset_prefix_cache(struct wp_visit *v)
 {
+    struct wp_engine *e = v->engine;
     struct wp_str force =
         wp_query_get(wp_target_query(v->x->head->target), "reset_running_requests");
-    struct wp_model_stats s;
+    uint64_t running = 0;
 
-    wp_engine_turn(v->engine);
-    wp_model_stats(v->engine->model, &s);
-    if (s.running && !wp_str_iis(force, "true")) {
+    wp_engine_turn(e);
+    for (uint32_t i = 0; i < e->n_ranks; i++) {
+        struct wp_model_stats s;
+
+        wp_model_stats(e->rank[i].model, &s);
+        running += s.running;
+    }
+    if (running && !wp_str_iis(force, "true")) {
         reply_json(v, 200, "{\"success\":false}");
         return;
     }
-    wp_model_reset_cache(v->engine->model);
+    for (uint32_t i = 0; i < e->n_ranks; i++)
+        wp_rank_reset(&e->rank[i]);
+    wp_engine_turn(e);
+    reply_json(v, 200, "{\"success\":true}");
+}
+
+/* For tests: what every rank holds in truth. */
+static void dump(struct wp_visit *v)
+{
+    struct wp_str tokens = wp_query_get(wp_target_query(v->x->head->target), "tokens");
+    struct wp_buf b = {0};
+    struct wp_put o = {&b, 0};
+
+    wp_engine_turn(v->engine);
+    wp_ranks_dump(v->engine, wp_str_iis(tokens, "true"), &o);
+    reply_put(v, 200, "application/json", &o);
+    wp_buf_fini(&b);
+}
+
+/* For tests: as if the process had been killed and started anew, but for its HTTP port. */
+static void restart_events(struct wp_visit *v)
+{
+    struct wp_engine *e = v->engine;
+    struct wp_str query = wp_target_query(v->x->head->target);
+    bool keep = wp_str_iis(wp_query_get(query, "keep"), "true");
+    uint64_t rank = UINT64_MAX;
+
+    if (wp_query_get(query, "rank").p &&
+        (!wp_str_u64(wp_query_get(query, "rank"), &rank) || rank >= e->n_ranks)) {
+        reply_json(v, 400, "{\"detail\":\"no such rank\"}");
+        return;
+    }
+    wp_engine_turn(e);
+    for (uint32_t i = 0; i < e->n_ranks; i++)
+        if (rank == UINT64_MAX || rank == i)
+            wp_rank_restart(&e->rank[i], keep);
+    wp_engine_turn(e);
     reply_json(v, 200, "{\"success\":true}");
 }
 
@@ -157,6 +204,8 @@ static const struct wp_route routes[] = {
     {"/is_sleeping",                "GET",       is_sleeping},
     {"/kv_event_sources",           "GET",       event_sources},
     {"/reset_prefix_cache",         "POST",      reset_prefix_cache},
+    {"/sim/cache",                  "GET",       dump},
+    {"/sim/events/restart",         "POST",      restart_events},
 };
 /* clang-format on */
 
@@ -302,10 +351,31 @@ static int check_length(struct wp_engine *e, uint32_t wanted, struct wp_err *err
     return 0;
 }
 
+static int copy_adapters(struct wp_engine *e, const struct wp_engine_conf *conf)
+{
+    e->adapter = wp_calloc(conf->n_adapters, sizeof *e->adapter);
+    if (!e->adapter)
+        return WP_ENOMEM;
+    e->limits.adapter = (const char *const *)e->adapter;
+    for (; e->limits.n_adapters < conf->n_adapters; e->limits.n_adapters++) {
+        char *name = wp_strdup(conf->adapter[e->limits.n_adapters]);
+
+        if (!name)
+            return WP_ENOMEM;
+        e->adapter[e->limits.n_adapters] = name;
+    }
+    return 0;
+}
+
 static int copy_conf(struct wp_engine *e, const struct wp_engine_conf *conf, struct wp_err *err)
 {
     e->cost = conf->cost;
     e->cost.whole_hits = true;
+    e->cost.copies = !conf->no_copies;
+    e->cost.store_first = !conf->remove_first;
+    e->blocks = (struct wp_blocks){.block_size = conf->cost.block_size, .secret = conf->hash_seed};
+    e->announces = conf->events != NULL;
+    e->replay_buffer = conf->events && conf->events->buffer ? conf->events->buffer : WP_PUBLISH_BUFFER;
     e->seed = conf->seed;
     e->ids.state = wp_rng_secret();
     wp_list_init(&e->doomed);
@@ -313,7 +383,8 @@ static int copy_conf(struct wp_engine *e, const struct wp_engine_conf *conf, str
     e->name = wp_strdup(conf->model);
     e->fault = wp_memdup(conf->fault, conf->n_faults * sizeof *conf->fault);
     e->n_faults = conf->n_faults;
-    if (!e->name || !e->fault)
+    e->block_token = wp_calloc(conf->cost.block_size, sizeof *e->block_token);
+    if (!e->name || !e->fault || !e->block_token || copy_adapters(e, conf) < 0)
         return wp_fail(err, WP_ENOMEM, "out of memory");
     e->limits.model = e->name;
     snprintf(e->fingerprint, sizeof e->fingerprint, "vllm-0.32.0-%08x",
@@ -324,12 +395,43 @@ static int copy_conf(struct wp_engine *e, const struct wp_engine_conf *conf, str
 static void engine_free(struct wp_engine *e)
 {
     wp_timer_stop(e->loop, &e->clock);
-    wp_model_destroy(e->model);
-    wp_gauges_fini(&e->gauges);
+    wp_ranks_fini(e);
+    wp_blocks_fini(&e->blocks);
+    wp_metrics_destroy(e->metrics);
     wp_buf_fini(&e->scratch);
+    for (size_t i = 0; i < e->limits.n_adapters; i++)
+        wp_free(e->adapter[i]);
+    wp_free(e->adapter);
+    wp_free(e->block_token);
+    wp_free(e->topic);
     wp_free(e->fault);
     wp_free(e->name);
     wp_free(e);
+}
+
+/* "kv@127.0.0.1:8000@sim": the address as told, the port as bound. */
+static int make_topic(struct wp_engine *e, const struct wp_engine_conf *conf)
+{
+    const char *colon = memrchr(conf->listen.p, ':', conf->listen.n);
+    struct wp_buf b = {0};
+    int rc;
+
+    if (conf->events->topic)
+        rc = wp_buf_adds(&b, conf->events->topic);
+    else
+        rc = wp_buf_printf(&b, "kv@%.*s:%u@%s", (int)(colon ? colon - conf->listen.p : 0),
+                           conf->listen.p, wp_server_port(e->server), e->name);
+    if (rc == 0)
+        rc = wp_buf_add(&b, "", 1);
+    e->topic = b.p;
+    return rc;
+}
+
+static int announce(struct wp_engine *e, const struct wp_engine_conf *conf, struct wp_err *err)
+{
+    if (make_topic(e, conf) < 0)
+        return wp_fail(err, WP_ENOMEM, "engine: out of memory");
+    return wp_ranks_announce(e, conf->events, err);
 }
 
 int wp_engine_create(struct wp_engine **out, struct wp_loop *l, const struct wp_engine_conf *conf,
@@ -343,14 +445,19 @@ int wp_engine_create(struct wp_engine **out, struct wp_loop *l, const struct wp_
     e->loop = l;
     rc = copy_conf(e, conf, err);
     if (rc == 0)
-        rc = wp_gauges_init(&e->gauges, e->name, err);
+        rc = wp_metrics_create(&e->metrics, err);
     if (rc == 0)
-        rc = wp_model_create(&e->model, &e->cost, &wp_engine_model_ops, e, err);
+        rc = wp_ranks_create(e, conf->ranks ? conf->ranks : 1, err);
     e->born_us = wp_now_us();
     if (rc == 0)
         rc = listen_on(e, conf->listen, err);
     if (rc < 0) {
         engine_free(e);
+        return rc;
+    }
+    rc = conf->events ? announce(e, conf, err) : 0;
+    if (rc < 0) {
+        wp_engine_destroy(e, NULL, NULL);
         return rc;
     }
     *out = e;

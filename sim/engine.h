@@ -18,15 +18,32 @@
 #include "net/server.h"
 #include "sim/fault.h"
 #include "sim/model.h"
+#include "sim/publish.h"
 
 struct wp_engine; /* sim/engine_impl.h */
+
+enum { WP_ENGINE_RANKS = 64 };
+
+struct wp_engine_events { /* KV events; sim/publish.h and sim/payload.h say what these mean */
+    const char *endpoint, *replay, *topic; /* replay, topic: may be NULL */
+    enum wp_publish_mode mode;
+    size_t buffer; /* 0: vLLM's 10,000 */
+    bool bare_replies, as_array, hash_bytes, tier_only;
+};
 
 struct wp_engine_conf {
     struct wp_str listen; /* "127.0.0.1:0" */
     const char *model;    /* the served name */
     struct wp_model_conf cost;
     uint32_t max_model_len; /* 0: as much as the profile and the gpu tier allow */
-    uint64_t seed;          /* of what it says */
+    uint64_t seed;          /* of what it says, and of what goes wrong with events */
+    uint64_t hash_seed;     /* of the hashes that it announces */
+    uint32_t ranks;         /* 0: one */
+    bool no_copies;         /* a model without copies (sim/tiers.h) */
+    bool remove_first;      /* a block that moves to a lower tier is announced gone above before it is stored below */
+    const char *const *adapter; /* [n_adapters] LoRA adapters, each a served name */
+    size_t n_adapters;
+    const struct wp_engine_events *events; /* NULL: none */
     const struct wp_fault *fault;
     size_t n_faults;
 };

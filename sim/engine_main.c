@@ -9,10 +9,12 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { DRAIN_MS = 3000, DRAIN_STEP_MS = 20, FAULTS_MAX = 16 };
+enum { DRAIN_MS = 3000, DRAIN_STEP_MS = 20, FAULTS_MAX = 16, ADAPTERS_MAX = 64 };
 
 /* clang-format off */
-enum flag { F_LISTEN, F_MODEL, F_BLOCK, F_GPU, F_CPU, F_DISK, F_PROFILE, F_SPEED, F_SEED, F_LEN, F_FAULT };
+enum flag { F_LISTEN, F_MODEL, F_BLOCK, F_GPU, F_CPU, F_DISK, F_PROFILE, F_SPEED, F_SEED, F_LEN, F_FAULT,
+            F_RANKS, F_ADAPTER, F_EVENTS, F_REPLAY, F_BUFFER, F_FORMAT, F_TOPIC, F_MODE, F_REPLIES, F_HASH_SEED, F_HASH_BYTES, F_TIER_ONLY,
+            F_DEMOTE, F_NO_COPIES };
 static const struct wp_flag flags[] = {
     [F_LISTEN]  = {"--listen", "ADDR", "where to serve; port 0: any free one (127.0.0.1:8000)"},
     [F_MODEL]   = {"--model", "NAME", "the served name (sim)"},
@@ -25,7 +27,22 @@ static const struct wp_flag flags[] = {
     [F_SEED]    = {"--seed", "N", "of what it says (0)"},
     [F_LEN]     = {"--max-model-len", "N", "longest context (the profile's)"},
     [F_FAULT]   = {"--fault", "SPEC", "fail on purpose, may be repeated: silent, slow-accept=MS, reset, status=CODE, stall, "
-                                      "stall-prefill=TOKENS, error-first, die-after=TOKENS; each with ,every=K ,count=N"},
+                                      "stall-prefill=TOKENS, error-first, die-after=TOKENS; of events: lose=P, double=P, reorder=P, "
+                                      "skip=P, events-restart=BATCHES; each with ,every=K ,count=N"},
+    [F_RANKS]   = {"--ranks", "N", "data-parallel ranks behind the one port, each with its own cache (1)"},
+    [F_ADAPTER] = {"--adapter", "NAME", "a LoRA adapter to serve beside the model, may be repeated"},
+    [F_EVENTS]  = {"--events", "ENDPOINT", "publish KV events there, as vLLM does: port + rank; binds when there is a * or :: in it"},
+    [F_REPLAY]  = {"--replay", "ENDPOINT", "answer requests for what was missed there, port + rank"},
+    [F_BUFFER]  = {"--replay-buffer", "N", "batches kept for that (10000)"},
+    [F_FORMAT]  = {"--events-format", "map|array", "of vLLM 0.24 and later, or of 0.23; replay follows (map)"},
+    [F_TOPIC]   = {"--events-topic", "T", "the first frame (kv@<ip:port>@<model>)"},
+    [F_MODE]    = {"--events-mode", "auto|bind|connect", "who binds the event socket; auto: vLLM's rule (auto)"},
+    [F_REPLIES] = {"--replay-form", "topic|bare", "replies with a topic frame, as from 0.26 on, or without (as the format)"},
+    [F_HASH_SEED] = {"--hash-seed", "N", "of the announced hashes (another one in each process)"},
+    [F_HASH_BYTES] = {"--hash-bytes", NULL, "announce hashes as 32 bytes, not as numbers"},
+    [F_TIER_ONLY] = {"--tier-only", NULL, "announce stores below the GPU by hash only"},
+    [F_DEMOTE]  = {"--demote", "store-first|remove-first", "how a move to a lower tier is announced (store-first)"},
+    [F_NO_COPIES] = {"--no-copies", NULL, "keep each block once: no second one where vLLM computes it again"},
     {NULL, NULL, NULL},
 };
 /* clang-format on */
@@ -37,7 +54,68 @@ struct options {
     bool given[3];
     double speed;
     struct wp_fault fault[FAULTS_MAX];
+    const char *adapter[ADAPTERS_MAX];
+    struct wp_engine_events events;
+    const char *replies;
+    uint64_t buffer, ranks;
+    bool hash_seeded;
 };
+
+/* One of the words; how many there are stands in the list, which ends with NULL. */
+static int take_word(const struct wp_flag *f, const char *value, const char *const words[], int *out,
+                     struct wp_err *err)
+{
+    for (*out = 0; words[*out]; ++*out)
+        if (strcmp(words[*out], value) == 0)
+            return 0;
+    return wp_fail(err, WP_EUSAGE, "%s: want %s, got \"%.40s\"", f->name, f->arg, value);
+}
+
+static int take_event_flag(struct options *o, enum flag i, const char *value, struct wp_err *err)
+{
+    static const char *const formats[] = {"map", "array", NULL}, *const forms[] = {"topic", "bare", NULL},
+                      *const modes[] = {"auto", "bind", "connect", NULL},
+                      *const demotes[] = {"store-first", "remove-first", NULL};
+    int k = 0, rc = 0;
+
+    switch (i) {
+    case F_EVENTS:
+        o->events.endpoint = value;
+        return 0;
+    case F_REPLAY:
+        o->events.replay = value;
+        return 0;
+    case F_BUFFER:
+        return wp_flag_u64(&flags[i], value, 1, 10000000, &o->buffer, err);
+    case F_FORMAT:
+        rc = take_word(&flags[i], value, formats, &k, err);
+        o->events.as_array = k == 1;
+        return rc;
+    case F_TOPIC:
+        o->events.topic = value;
+        return 0;
+    case F_MODE:
+        rc = take_word(&flags[i], value, modes, &k, err);
+        o->events.mode = (enum wp_publish_mode)k;
+        return rc;
+    case F_REPLIES:
+        o->replies = value;
+        return take_word(&flags[i], value, forms, &k, err);
+    case F_HASH_SEED:
+        o->hash_seeded = true;
+        return wp_flag_u64(&flags[i], value, 0, UINT64_MAX, &o->conf.hash_seed, err);
+    case F_HASH_BYTES:
+        o->events.hash_bytes = true;
+        return 0;
+    case F_TIER_ONLY:
+        o->events.tier_only = true;
+        return 0;
+    default: /* F_DEMOTE */
+        rc = take_word(&flags[i], value, demotes, &k, err);
+        o->conf.remove_first = k == 1;
+        return rc;
+    }
+}
 
 static int take(void *arg, size_t i, const char *value, struct wp_err *err)
 {
@@ -70,8 +148,19 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
         if (o->conf.n_faults == FAULTS_MAX)
             return wp_fail(err, WP_EUSAGE, "--fault: at most %d", FAULTS_MAX);
         return wp_fault_parse(&o->fault[o->conf.n_faults++], wp_str_of(value), err);
+    case F_RANKS:
+        return wp_flag_u64(&flags[i], value, 1, WP_ENGINE_RANKS, &o->ranks, err);
+    case F_ADAPTER:
+        if (o->conf.n_adapters == ADAPTERS_MAX)
+            return wp_fail(err, WP_EUSAGE, "--adapter: at most %d", ADAPTERS_MAX);
+        o->adapter[o->conf.n_adapters++] = value;
+        return *value ? 0 : wp_fail(err, WP_EUSAGE, "--adapter: want a name");
+    case F_NO_COPIES:
+        o->conf.no_copies = true;
+        return 0;
+    default:
+        return take_event_flag(o, (enum flag)i, value, err);
     }
-    return WP_EUSAGE;
 }
 
 /* Flags to a configuration: what was not said comes from the profile. */
@@ -90,8 +179,16 @@ static int settle(struct options *o, struct wp_err *err)
     cost->disk_bytes_per_s = cost->profile.disk_bytes_per_s;
     cost->secret = wp_rng_secret();
     o->conf.fault = o->fault;
+    o->conf.adapter = o->adapter;
+    o->conf.ranks = (uint32_t)o->ranks;
     o->conf.max_model_len = (uint32_t)o->max_model_len;
-    return 0;
+    if (!o->hash_seeded)
+        o->conf.hash_seed = wp_rng_secret();
+    o->events.buffer = o->buffer;
+    o->events.bare_replies = o->replies ? strcmp(o->replies, "bare") == 0 : o->events.as_array;
+    if (o->events.endpoint)
+        o->conf.events = &o->events;
+    return o->events.replay && !o->events.endpoint ? wp_fail(err, WP_EUSAGE, "--replay: want --events too") : 0;
 }
 
 /* The process: from the first signal on it lets requests end, for a while; at the second it goes at
@@ -182,6 +279,7 @@ int wp_engine_main(int argc, char **argv)
         .conf = {.listen = WP_STR("127.0.0.1:8000"), .model = "sim"},
         .profile = wp_profile_name(0),
         .block_size = 16,
+        .ranks = 1,
         .speed = 1,
     };
     struct wp_err err = WP_ERR_INIT;

@@ -7,7 +7,7 @@
 static const struct {
     const char *name;
     enum wp_fault_kind kind;
-    bool value; /* KIND=VALUE */
+    bool value; /* KIND=VALUE; max 0: a share from 0 to 1 */
     uint64_t min, max;
 } kinds[] = {
     {"silent",        WP_FAULT_SILENT,        false, 0, 0},
@@ -18,12 +18,18 @@ static const struct {
     {"stall-prefill", WP_FAULT_STALL_PREFILL, true,  1, UINT32_MAX},
     {"error-first",   WP_FAULT_ERROR_FIRST,   false, 0, 0},
     {"die-after",     WP_FAULT_DIE_AFTER,     true,  0, UINT32_MAX},
+    {"lose",          WP_FAULT_LOSE,          true,  0, 0},
+    {"double",        WP_FAULT_DOUBLE,        true,  0, 0},
+    {"reorder",       WP_FAULT_REORDER,       true,  0, 0},
+    {"skip",          WP_FAULT_SKIP,          true,  0, 0},
+    {"events-restart", WP_FAULT_EVENTS_RESTART, true, 1, UINT32_MAX},
 };
 /* clang-format on */
 
 const char wp_fault_help[] = "silent | slow-accept=MS | reset | status=CODE[,retry-after=S] | "
                              "stall | stall-prefill=TOKENS | error-first | "
-                             "die-after=TOKENS; each with ,every=K and ,count=N";
+                             "die-after=TOKENS | lose=P | double=P | reorder=P | skip=P | "
+                             "events-restart=BATCHES; each with ,every=K and ,count=N";
 
 static int parse_kind(struct wp_fault *f, struct wp_str name, struct wp_str value,
                       struct wp_err *err)
@@ -36,6 +42,12 @@ static int parse_kind(struct wp_fault *f, struct wp_str name, struct wp_str valu
             return wp_fail(err, WP_EUSAGE, "%s takes no value", kinds[i].name);
         if (!kinds[i].value)
             return 0;
+        if (kinds[i].max == 0) {
+            if (wp_str_double(value, &f->share) && f->share >= 0 && f->share <= 1)
+                return 0;
+            return wp_fail(err, WP_EUSAGE, "%s=" WP_STR_FMT ": want a share from 0 to 1", kinds[i].name,
+                           WP_STR_ARG(value));
+        }
         if (wp_str_u64(value, &f->value) && f->value >= kinds[i].min && f->value <= kinds[i].max)
             return 0;
         return wp_fail(err, WP_EUSAGE, "%s=" WP_STR_FMT ": want a whole number from %llu to %llu",
@@ -84,6 +96,14 @@ int wp_fault_parse(struct wp_fault *f, struct wp_str spec, struct wp_err *err)
     return rc < 0 ? wp_wrap(err, "fault \"" WP_STR_FMT "\"", WP_STR_ARG(spec)) : 0;
 }
 
+/* Counts this chance; is it the fault's turn? */
+static bool due(struct wp_fault *f)
+{
+    if (f->count && f->struck >= f->count)
+        return false;
+    return ++f->seen % f->every == 0;
+}
+
 struct wp_fault *wp_fault_strike(struct wp_fault fault[], size_t n, enum wp_fault_kind first,
                                  enum wp_fault_kind last, uint64_t tokens)
 {
@@ -93,9 +113,21 @@ struct wp_fault *wp_fault_strike(struct wp_fault fault[], size_t n, enum wp_faul
         if (f->kind < first || f->kind > last ||
             (f->kind == WP_FAULT_STALL_PREFILL && tokens < f->value))
             continue;
-        if (f->count && f->struck >= f->count)
+        if (!due(f))
             continue;
-        if (++f->seen % f->every != 0)
+        f->struck++;
+        return f;
+    }
+    return NULL;
+}
+
+struct wp_fault *wp_fault_draw(struct wp_fault fault[], size_t n, enum wp_fault_kind kind,
+                               struct wp_rng *rng)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct wp_fault *f = &fault[i];
+
+        if (f->kind != kind || !due(f) || wp_rng_unit(rng) >= f->share)
             continue;
         f->struck++;
         return f;

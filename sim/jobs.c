@@ -18,6 +18,8 @@ static void job_free(struct wp_job *j)
     for (size_t i = 0; j->seq && i < j->n_seq; i++)
         wp_free(j->seq[i].token);
     for (size_t i = 0; j->names && i < j->req.n_prompts; i++) {
+        for (size_t k = 0; k < j->names[i].known; k++)
+            wp_block_unref(&j->engine->blocks, wp_blocks_find(&j->engine->blocks, j->names[i].chain[k]));
         wp_free(j->names[i].chain);
         wp_free(j->names[i].tail);
     }
@@ -35,7 +37,7 @@ void wp_job_over(struct wp_job *j)
 
     j->muted = true;
     if (j->stalled)
-        e->stalled--;
+        j->rank->stalled--;
     if (j->left) {
         wp_engine_turn(e); /* what was due before the client went has happened */
         wp_job_leave_model(j);
@@ -44,22 +46,45 @@ void wp_job_over(struct wp_job *j)
     job_free(j);
 }
 
+/* With events: what is announced of a block must be known when it is stored. */
+static int know_blocks(struct wp_job *j, const struct wp_oai_prompt *p, struct wp_job_names *names,
+                       const uint64_t local[])
+{
+    struct wp_engine *e = j->engine;
+
+    for (; e->announces && names->known < names->n; names->known++) {
+        size_t i = names->known;
+
+        if (!wp_blocks_get(&e->blocks, names->chain[i], i ? &names->chain[i - 1] : NULL, local[i],
+                           p->token + i * e->cost.block_size, &j->facts))
+            return WP_ENOMEM;
+    }
+    return 0;
+}
+
 static int name_prompt(struct wp_job *j, const struct wp_oai_prompt *p, struct wp_job_names *names)
 {
     uint32_t block = j->engine->cost.block_size;
+    uint64_t *local;
+    int rc;
 
     names->n = p->n / block;
     names->n_tail = p->n % block;
     names->chain = wp_malloc(names->n * sizeof *names->chain);
     names->tail = wp_malloc(names->n_tail * sizeof *names->tail);
-    if (!names->chain || !names->tail)
+    local = wp_malloc(names->n * sizeof *local);
+    if (!names->chain || !names->tail || !local) {
+        wp_free(local);
         return WP_ENOMEM;
+    }
     if (names->n_tail)
         memcpy(names->tail, p->token + names->n * block, names->n_tail * sizeof *names->tail);
-    wp_hash_tokens(p->token, p->n, block, j->hash_seed, names->chain, names->n);
-    wp_hash_chain(names->chain, names->n, names->chain);
+    wp_hash_tokens(p->token, p->n, block, j->hash_seed, local, names->n);
+    wp_hash_chain(local, names->n, names->chain);
     names->hash = XXH3_64bits(p->token, p->n * sizeof *p->token);
-    return 0;
+    rc = know_blocks(j, p, names, local);
+    wp_free(local);
+    return rc;
 }
 
 /* Where an answer to which nobody set an end ends by itself. */
@@ -111,20 +136,28 @@ static int make_id(struct wp_job *j, const struct wp_head *head)
     else if (rc == 0)
         rc = wp_buf_printf(&id, "%016llx", (unsigned long long)wp_rng_next(&j->engine->ids));
     j->answer = (struct wp_answer){
-        &j->req,         j->engine->limits.model, j->engine->fingerprint,
+        &j->req,         j->facts.adapter ? j->facts.adapter : j->engine->limits.model,
+        j->engine->fingerprint,
         wp_buf_str(&id), wp_wall_us() / 1000000,
     };
     return rc;
 }
 
-static int check_rank(const struct wp_head *head, struct wp_buf *answer)
+static int choose_rank(struct wp_job *j, const struct wp_head *head, struct wp_buf *answer)
 {
+    struct wp_engine *e = j->engine;
     int64_t rank;
 
-    if (!wp_str_i64(wp_str_trim(wp_head_get(head, "X-data-parallel-rank")), &rank) || rank == 0)
+    if (!wp_str_i64(wp_str_trim(wp_head_get(head, "X-data-parallel-rank")), &rank)) {
+        j->rank = wp_ranks_least(e);
         return 0;
-    return wp_oai_error(answer, 400, "BadRequestError", NULL,
-                        "data_parallel_rank %lld is out of range [0, 1).", (long long)rank);
+    }
+    if (rank < 0 || rank >= e->n_ranks)
+        return wp_oai_error(answer, 400, "BadRequestError", NULL,
+                            "data_parallel_rank %lld is out of range [0, %u).", (long long)rank,
+                            e->n_ranks);
+    j->rank = &e->rank[rank];
+    return 0;
 }
 
 /* Everything short of the model.  Returns 0, a status with its body in answer, or a negative code.
@@ -140,9 +173,13 @@ static int job_read(struct wp_job *j, struct wp_buf *answer)
     else
         rc = wp_oai_completion(&j->req, &j->engine->limits, type, body, answer);
     if (rc == 0)
-        rc = check_rank(head, answer);
+        rc = choose_rank(j, head, answer);
     if (rc == 0) {
-        j->hash_seed = wp_hash_seed((struct wp_str){0}, j->req.salt);
+        if (j->req.adapter)
+            j->facts.adapter = j->engine->adapter[j->req.adapter - 1];
+        j->facts.adapter_id = j->req.adapter;
+        j->facts.salt = j->req.salt;
+        j->hash_seed = wp_hash_seed(wp_str_of(j->facts.adapter), j->req.salt);
         rc = make_seqs(j);
     }
     if (rc == 0)
@@ -163,7 +200,7 @@ static int submit(struct wp_job *j, struct wp_buf *answer)
     for (size_t i = 0; i < j->n_seq && rc == 0; i++) {
         struct wp_seq *s = &j->seq[i];
 
-        rc = wp_model_submit(e->model, e->told_us, s->names->chain, s->names->n,
+        rc = wp_model_submit(j->rank->model, e->told_us, s->names->chain, s->names->n,
                              (uint32_t)s->prompt->n, s->output, s, &s->in, &err);
         j->left += rc == 0;
     }
@@ -243,7 +280,7 @@ static bool struck(struct wp_job *j)
     case WP_FAULT_STALL:
     case WP_FAULT_STALL_PREFILL:
         j->stalled = true;
-        e->stalled++;
+        j->rank->stalled++;
         return true;
     case WP_FAULT_ERROR_FIRST:
         error_first(j);

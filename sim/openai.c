@@ -58,12 +58,20 @@ static bool is_set(struct wp_json v)
     return v.kind != WP_JSON_ABSENT && v.kind != WP_JSON_NULL;
 }
 
+uint32_t wp_oai_adapter(const struct wp_oai_limits *lim, struct wp_json model)
+{
+    for (uint32_t i = 0; i < lim->n_adapters; i++)
+        if (wp_json_is(model, lim->adapter[i]))
+            return i + 1;
+    return 0;
+}
+
 int wp_oai_check_model(const struct wp_oai_limits *lim, struct wp_json model, struct wp_buf *answer)
 {
     struct wp_buf name = {0};
     int rc;
 
-    if (!is_set(model) || model.n == 2 || wp_json_is(model, lim->model))
+    if (!is_set(model) || model.n == 2 || wp_json_is(model, lim->model) || wp_oai_adapter(lim, model))
         return 0;
     rc = wp_json_put_text(&name, model);
     if (rc == 0)
@@ -274,6 +282,7 @@ static int read_request(struct wp_oai_req *r, struct said *said, const struct wp
         rc = wp_schema_answer(&s, answer);
     if (rc == 0)
         rc = wp_oai_check_model(lim, said->v[F_MODEL], answer);
+    r->adapter = wp_oai_adapter(lim, said->v[F_MODEL]);
     if (rc == 0)
         rc = keep_text(r, said->v[F_REQUEST_ID], &r->request_id);
     if (rc == 0)

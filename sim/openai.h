@@ -16,6 +16,8 @@ enum { WP_OAI_SEQUENCES = 4096, WP_OAI_LOGPROBS = 20 };
 struct wp_oai_limits {
     const char *model;
     uint32_t max_model_len;
+    const char *const *adapter; /* [n_adapters] served names beside the model's */
+    size_t n_adapters;
 };
 
 struct wp_oai_prompt {
@@ -28,6 +30,7 @@ struct wp_oai_req {
     bool chat, stream, include_usage, continuous_usage, echo, return_ids, ignore_eos;
     bool natural; /* nobody said how long: the answer may end by itself */
     bool seeded;
+    uint32_t adapter;              /* 1..n_adapters; 0: the base model */
     uint32_t n;                    /* choices a prompt */
     int logprobs, prompt_logprobs; /* alternatives wanted; -1: not asked for */
     uint64_t seed;
@@ -45,9 +48,10 @@ int wp_oai_completion(struct wp_oai_req *r, const struct wp_oai_limits *lim,
                       struct wp_str content_type, struct wp_str body, struct wp_buf *answer);
 int wp_oai_chat(struct wp_oai_req *r, const struct wp_oai_limits *lim, struct wp_str content_type,
                 struct wp_str body, struct wp_buf *answer);
-/* 0 when model is absent, empty or ours; else 404 with its body. */
+/* 0 when model is absent, empty, ours or an adapter; else 404 with its body. */
 int wp_oai_check_model(const struct wp_oai_limits *lim, struct wp_json model,
                        struct wp_buf *answer);
+uint32_t wp_oai_adapter(const struct wp_oai_limits *lim, struct wp_json model); /* 1..n_adapters, or 0 */
 void wp_oai_drop_tokens(struct wp_oai_req *r); /* they are hashed, and nobody wants them back */
 void wp_oai_fini(struct wp_oai_req *r);
 

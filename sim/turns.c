@@ -57,7 +57,7 @@ static void open_chat(struct wp_job *j)
 
 static void count_first(struct wp_seq *s, uint64_t at_us)
 {
-    struct wp_gauges *g = &s->job->engine->gauges;
+    struct wp_gauges *g = &s->job->rank->gauges;
     uint32_t tier[3] = {0}, n = (uint32_t)s->prompt->n;
 
     s->cached = wp_model_cached(s->in, tier);
@@ -95,11 +95,60 @@ static int append(struct wp_seq *s, uint32_t n)
     return 0;
 }
 
+/* The tokens of the next block that is not named yet: the end of the prompt, then what was said. */
+static void gather(const struct wp_seq *s, uint32_t block, uint32_t token[])
+{
+    const struct wp_job_names *names = s->names;
+    size_t from = (size_t)s->named * block;
+
+    for (size_t i = 0; i < block; i++) {
+        size_t at = from + i;
+
+        token[i] = at < names->n_tail ? names->tail[at] : s->token[at - names->n_tail];
+    }
+}
+
+static int name_block(struct wp_seq *s)
+{
+    const struct wp_job_names *names = s->names;
+    struct wp_engine *e = s->job->engine;
+    uint32_t block = e->cost.block_size;
+    const uint64_t *parent = s->named ? &s->chain : names->n ? &names->chain[names->n - 1] : NULL;
+    struct wp_block *b = NULL;
+    uint64_t local, chain;
+
+    gather(s, block, e->block_token);
+    wp_hash_tokens(e->block_token, block, block, s->job->hash_seed, &local, 1);
+    chain = parent ? wp_hash_next(*parent, local) : local;
+    if (e->announces) {
+        b = wp_blocks_get(&e->blocks, chain, parent, local, e->block_token, &s->job->facts);
+        if (!b)
+            return WP_ENOMEM;
+    }
+    wp_model_name_block(s->job->rank->model, s->in, chain);
+    wp_block_unref(&e->blocks, b); /* whoever holds it refers to it now */
+    s->chain = chain;
+    s->named++;
+    return 0;
+}
+
+/* Whole blocks that end in generated tokens can be hit too, as soon as they are full: of all tokens
+ * but the last, whose KV is not computed yet. */
+static int name_blocks(struct wp_seq *s)
+{
+    uint32_t block = s->job->engine->cost.block_size;
+    int rc = 0;
+
+    while (rc == 0 && (s->names->n + s->named + 1) * block <= s->prompt->n + s->n - 1)
+        rc = name_block(s);
+    return rc;
+}
+
 static void on_tokens(void *arg, uint64_t at_us, uint32_t n, bool first)
 {
     struct wp_seq *s = arg;
     struct wp_job *j = s->job;
-    struct wp_gauges *g = &j->engine->gauges;
+    struct wp_gauges *g = &j->rank->gauges;
     uint32_t from = s->n;
 
     if (first)
@@ -110,7 +159,7 @@ static void on_tokens(void *arg, uint64_t at_us, uint32_t n, bool first)
         j->first_cached = s->cached;
     s->last_us = at_us;
     wp_count(g->generated, n);
-    if (append(s, n) < 0)
+    if (append(s, n) < 0 || name_blocks(s) < 0)
         wp_job_doom(j);
     j->tokens += n;
     if (j->req.stream && !j->muted) {
@@ -127,36 +176,6 @@ static void on_tokens(void *arg, uint64_t at_us, uint32_t n, bool first)
     }
     if (j->tokens >= j->die_after)
         wp_job_doom(j);
-}
-
-/* Whole blocks that end in generated tokens can be hit too, all but the last token: its KV was
- * never computed. */
-static int name_output(struct wp_seq *s)
-{
-    const struct wp_job_names *names = s->names;
-    uint32_t block = s->job->engine->cost.block_size;
-    size_t n = names->n_tail + (s->n ? s->n - 1 : 0), more = n / block;
-    uint32_t *token;
-    uint64_t *chain;
-
-    if (more == 0)
-        return 0;
-    token = wp_malloc(n * sizeof *token);
-    chain = wp_malloc((names->n + more) * sizeof *chain);
-    if (token && chain) {
-        if (names->n_tail)
-            memcpy(token, names->tail, names->n_tail * sizeof *token);
-        memcpy(token + names->n_tail, s->token, (n - names->n_tail) * sizeof *token);
-        if (names->n)
-            memcpy(chain, names->chain, names->n * sizeof *chain);
-        wp_hash_tokens(token, n, block, s->job->hash_seed, chain + names->n, more);
-        for (size_t i = names->n ? names->n : 1; i < names->n + more; i++)
-            chain[i] = wp_hash_next(chain[i - 1], chain[i]);
-        wp_model_name_output(s->job->engine->model, s->in, chain, names->n + more);
-    }
-    wp_free(token);
-    wp_free(chain);
-    return token && chain ? 0 : WP_ENOMEM;
 }
 
 static void reply_whole(struct wp_job *j, const struct wp_answer_usage *u)
@@ -200,10 +219,8 @@ static void on_done(void *arg, uint64_t at_us)
 {
     struct wp_seq *s = arg;
     struct wp_job *j = s->job;
-    struct wp_gauges *g = &j->engine->gauges;
+    struct wp_gauges *g = &j->rank->gauges;
 
-    if (name_output(s) < 0)
-        wp_job_doom(j);
     s->in = NULL;
     wp_observe(g->e2e, (double)(at_us - j->arrived_us) * 1e-6);
     wp_observe(g->outputs, s->n);
@@ -213,16 +230,19 @@ static void on_done(void *arg, uint64_t at_us)
 }
 
 const struct wp_model_ops wp_engine_model_ops = {
-    .on_tokens = on_tokens, .on_done = on_done, /* on_block: where KV events will be drawn from */
+    .on_tokens = on_tokens,
+    .on_done = on_done,
+    .on_block = wp_rank_on_block,
+    .on_step = wp_rank_on_step,
 };
 
 void wp_job_leave_model(struct wp_job *j)
 {
     for (size_t i = 0; i < j->n_seq; i++)
         if (j->seq[i].in) {
-            wp_model_cancel(j->engine->model, j->seq[i].in, j->engine->told_us);
+            wp_model_cancel(j->rank->model, j->seq[i].in, j->engine->told_us);
             j->seq[i].in = NULL;
-            wp_count(j->engine->gauges.by_abort, 1);
+            wp_count(j->rank->gauges.by_abort, 1);
         }
 }
 
@@ -232,14 +252,14 @@ void wp_engine_turn(struct wp_engine *e)
     uint64_t next;
 
     e->told_us = wp_now_us() - e->born_us;
-    wp_model_run(e->model, e->told_us);
+    wp_ranks_run(e, e->told_us);
     while ((it = wp_list_shift(&e->doomed))) {
         struct wp_job *j = WP_CONTAINER(it, struct wp_job, link);
 
         wp_job_leave_model(j);
         wp_reply_abort(j->visit->x);
     }
-    next = wp_model_next_us(e->model);
+    next = wp_ranks_next(e);
     if (next == UINT64_MAX)
         wp_timer_stop(e->loop, &e->clock);
     else

@@ -16,7 +16,7 @@
             abort(); \
     } while (0)
 
-static const struct wp_oai_limits limits = {"tiny", 2048};
+static const struct wp_oai_limits limits = {.model = "tiny", .max_model_len = 2048};
 
 static void must_be_refusal(int status, const struct wp_buf *answer)
 {

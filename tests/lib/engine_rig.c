@@ -31,30 +31,44 @@ static void *run(void *arg)
     return NULL;
 }
 
-void wp_rig_start(struct wp_rig *r, const char *const faults[], double speed)
+void wp_rig_conf(struct wp_engine_conf *conf, double speed)
 {
-    struct wp_engine_conf conf = {
+    struct wp_err err = WP_ERR_INIT;
+
+    *conf = (struct wp_engine_conf){
         .listen = WP_STR("127.0.0.1:0"),
         .model = "tiny",
         .max_model_len = 2048,
         .cost = {.block_size = 32, .tier_blocks = {96, 0, 0}, .secret = 7},
     };
+    EXPECT_INT("profile", 0, wp_profile_find(wp_profile_name(0), &conf->cost.profile, &err));
+    conf->cost.profile.speed = speed;
+}
+
+void wp_rig_start_conf(struct wp_rig *r, struct wp_engine_conf *conf, const char *const faults[])
+{
     struct wp_fault fault[8];
     struct wp_err err = WP_ERR_INIT;
 
     memset(r, 0, sizeof *r);
     r->live = wp_mem_live();
-    conf.fault = fault;
-    for (; faults && faults[conf.n_faults]; conf.n_faults++)
-        EXPECT_INT(faults[conf.n_faults], 0,
-                   wp_fault_parse(&fault[conf.n_faults], wp_str_of(faults[conf.n_faults]), &err));
-    EXPECT_INT("profile", 0, wp_profile_find(wp_profile_name(0), &conf.cost.profile, &err));
-    conf.cost.profile.speed = speed;
+    conf->fault = fault;
+    for (; faults && faults[conf->n_faults]; conf->n_faults++)
+        EXPECT_INT(faults[conf->n_faults], 0,
+                   wp_fault_parse(&fault[conf->n_faults], wp_str_of(faults[conf->n_faults]), &err));
     EXPECT_INT("loop", 0, wp_loop_init(&r->loop, &err));
-    EXPECT_INT(err.text, 0, wp_engine_create(&r->engine, &r->loop, &conf, &err));
+    EXPECT_INT(err.text, 0, wp_engine_create(&r->engine, &r->loop, conf, &err));
     r->port = wp_engine_port(r->engine);
     r->stop.fn = on_stop;
     pthread_create(&r->thread, NULL, run, r);
+}
+
+void wp_rig_start(struct wp_rig *r, const char *const faults[], double speed)
+{
+    struct wp_engine_conf conf;
+
+    wp_rig_conf(&conf, speed);
+    wp_rig_start_conf(r, &conf, faults);
 }
 
 void wp_rig_stop(struct wp_rig *r)

@@ -21,6 +21,9 @@ struct wp_rig {
 /* Model "tiny", context 2048, blocks of 32, 96 of them, as the captured engine had; very fast.
  * faults: specs, ends with NULL. */
 void wp_rig_start(struct wp_rig *r, const char *const faults[], double speed);
+/* The same in two steps: the configuration, to be changed at will, then the start. */
+void wp_rig_conf(struct wp_engine_conf *conf, double speed);
+void wp_rig_start_conf(struct wp_rig *r, struct wp_engine_conf *conf, const char *const faults[]);
 void wp_rig_stop(struct wp_rig *r); /* and expects that nothing leaked */
 
 struct wp_rig_answer {

@@ -7,7 +7,7 @@
 #include "tests/lib/shape.h"
 #include "tests/lib/test.h"
 
-static const struct wp_oai_limits limits = {"tiny", 2048};
+static const struct wp_oai_limits limits = {.model = "tiny", .max_model_len = 2048};
 
 static int ask(const char *path, struct wp_str type, struct wp_str body, struct wp_oai_req *r,
                struct wp_buf *answer)

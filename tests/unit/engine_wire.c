@@ -11,7 +11,7 @@
 
 /* clang-format off */
 static const struct { const char *name, *why; } left_out[] = {
-    {"kv_event_sources",                "KV events come with a later issue; without them the engine answers {}"},
+    {"kv_event_sources",                "needs --events (tests/unit/simevents.c asks for it); without them the engine answers {}"},
     {"render_chat",                     "needs --enable-scale-out (the 403 without it is played)"},
     {"render_chat_extras",              "needs --enable-scale-out"},
     {"render_completions",              "needs --enable-scale-out"},
