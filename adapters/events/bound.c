@@ -113,7 +113,7 @@ static struct publisher *claim_new(struct bound *b, struct publisher *sibling, s
 
     if (sibling->feed->n_publishers >= WP_FEED_PUBLISHERS_MAX)
         return NULL;
-    p = publisher_new(sibling->feed, sibling->port_rank, false);
+    p = wp_publisher_new(sibling->feed, sibling->port_rank, false);
     if (!p)
         return NULL;
     p->bound = b;
@@ -181,7 +181,7 @@ static struct publisher *whose(struct bound *b, const struct wp_zmessage *m)
         any = by_claim(b, m->frame[0]);
     if (!any)
         return NULL;
-    if (m->n != 3 || m->frame[1].n != 8 || !feed_peek(any->feed, m->frame[2], &head))
+    if (m->n != 3 || m->frame[1].n != 8 || !wp_feed_peek(any->feed, m->frame[2], &head))
         return by_number(b, any, m);
     p = of_rank(b, any->feed, m->frame[0], &head);
     if (p)
@@ -205,7 +205,7 @@ static void on_connection(struct publisher *p, int fd)
     p->fd = fd;
     p->leaving = p->unsure = false;
     if (!asked)
-        publisher_connected(p);
+        wp_publisher_connected(p);
 }
 
 static void on_message(void *arg, struct wp_zsock *s, const struct wp_zmessage *m)
@@ -221,7 +221,7 @@ static void on_message(void *arg, struct wp_zsock *s, const struct wp_zmessage *
     } else if (!p->feed->closing) {
         on_connection(p, m->fd);
         if (!p->feed->closing)
-            publisher_live(p, m);
+            wp_publisher_live(p, m);
     }
     b->busy--;
     free_if_unused(b);
@@ -302,7 +302,7 @@ static void on_up(struct bound *b)
         p->due = p->has_replay && (!p->sub.up || p->maybe_lost);
         p->unsure = p->unsure || (p->sub.up && p->fd == FD_NONE);
     }
-    each_due(b, publisher_sync);
+    each_due(b, wp_publisher_sync);
 }
 
 /* That number means another connection from now on. */
@@ -345,7 +345,7 @@ static void lose(struct publisher *p)
 {
     p->leaving = false;
     if (p->sub.up)
-        publisher_lost(p);
+        wp_publisher_lost(p);
 }
 
 static void on_drained(void *arg)
@@ -436,7 +436,7 @@ static int may_share(const struct bound *b, const struct wp_feed *f, struct wp_e
     return 0;
 }
 
-int bound_join(struct publisher *p, const char *endpoint, struct wp_err *err)
+int wp_bound_join(struct publisher *p, const char *endpoint, struct wp_err *err)
 {
     struct bound *b = find(p->feed->feeds, endpoint);
     int rc = b ? may_share(b, p->feed, err) : make(&b, p, endpoint, err);
@@ -451,7 +451,7 @@ int bound_join(struct publisher *p, const char *endpoint, struct wp_err *err)
 
 /* Siblings may have the same topic: they are found by the worker's claim to it, and it is mapped
  * again with the next claim. */
-void bound_unclaim(struct publisher *p)
+void wp_bound_unclaim(struct publisher *p)
 {
     if (p->claimed && by_topic(p->bound, p->topic) == p)
         wp_map_del(&p->bound->by_topic, hash_of(p->bound, p->topic));
@@ -460,11 +460,11 @@ void bound_unclaim(struct publisher *p)
     p->claimed = false;
 }
 
-void bound_leave(struct publisher *p)
+void wp_bound_leave(struct publisher *p)
 {
     struct bound *b = p->bound;
 
-    bound_unclaim(p);
+    wp_bound_unclaim(p);
     wp_list_del(&p->bound_link);
     p->bound = NULL;
     free_if_unused(b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * adapters/events/feed_impl.h - what feed.c and bound.c share.  Not for others.
+ * adapters/events/feed_impl.h - what feed.c, publisher.c and bound.c share.  Not for others.
  */
 #ifndef WP_ADAPTERS_EVENTS_FEED_IMPL_H
 #define WP_ADAPTERS_EVENTS_FEED_IMPL_H
@@ -49,6 +49,7 @@ struct publisher {
     /* connect: a socket of its own */
     struct wp_zsock *live;
     struct wp_dial dial;
+    bool stranger; /* what was there last is no publisher */
     /* bind: one of a socket's publishers */
     struct bound *bound;
     struct wp_list bound_link;
@@ -97,20 +98,23 @@ struct wp_feed {
     } last;
 };
 
-/* feed.c */
-struct publisher *publisher_new(struct wp_feed *f, uint32_t port_rank, bool replay); /* NULL: no memory */
+/* publisher.c */
+struct publisher *wp_publisher_new(struct wp_feed *f, uint32_t port_rank, bool replay); /* NULL: no memory */
+int wp_publisher_connect(struct publisher *p, struct wp_err *err); /* a socket of its own */
+void wp_publisher_close(struct publisher *p); /* nothing is heard any more */
+void wp_publisher_free(struct publisher *p);
 /* Its connection is there (again).  sync: the same, when we only suppose so and go to ask. */
-void publisher_connected(struct publisher *p);
-void publisher_sync(struct publisher *p);
-void publisher_lost(struct publisher *p);
-void publisher_live(struct publisher *p, const struct wp_zmessage *m);
+void wp_publisher_connected(struct publisher *p);
+void wp_publisher_sync(struct publisher *p);
+void wp_publisher_lost(struct publisher *p);
+void wp_publisher_live(struct publisher *p, const struct wp_zmessage *m);
 /* The head of the message at hand, before it is known whose it is. */
-bool feed_peek(struct wp_feed *f, struct wp_str payload, struct wp_batch_head *out);
+bool wp_feed_peek(struct wp_feed *f, struct wp_str payload, struct wp_batch_head *out);
 
 /* bound.c */
-int bound_join(struct publisher *p, const char *endpoint, struct wp_err *err);
+int wp_bound_join(struct publisher *p, const char *endpoint, struct wp_err *err);
 /* It was forgotten: the next new topic and rank may have it. */
-void bound_unclaim(struct publisher *p);
-void bound_leave(struct publisher *p);
+void wp_bound_unclaim(struct publisher *p);
+void wp_bound_leave(struct publisher *p);
 
 #endif

@@ -463,7 +463,7 @@ void wp_zsock_close(struct wp_zsock *s)
 /* Off by default, and on it would write every IPv4 address as a mapped one. */
 static void allow_v6(struct wp_zsock *s, const char *endpoint)
 {
-    set(s->sock, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
+    set(s->sock, ZMQ_IPV6, strchr(endpoint, '[') || strstr(endpoint, "//*"));
 }
 
 int wp_zsock_connect(struct wp_zsock *s, const char *endpoint, struct wp_err *err)

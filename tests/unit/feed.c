@@ -574,7 +574,7 @@ static void a_publisher_that_stays_away_is_forgotten(void)
     UNTIL(&r, seen->applied == 1);
     publisher_end(&pub, &r.loop);
     UNTIL(&r, seen->clears[WP_CLEAR_GONE] == 1);
-    UNTIL(&r, strncmp(seen->why, "cannot connect to tcp://127.0.0.1:", 33) == 0);
+    UNTIL(&r, strncmp(seen->why, "lost tcp://127.0.0.1:", 21) == 0);
     EXPECT_INT("state", WP_FEED_UNKNOWN, seen->state);
     publisher_open(&pub, &r.loop, events, true, NULL);
     UNTIL(&r, pub.subscribed);
@@ -807,6 +807,103 @@ static void frames_without_end_are_counted_and_let_go(void)
     status(&r, 0, 0, &st);
     EXPECT_UINT("malformed", 3, st.counts.malformed);
     publisher_end(&pub, &r.loop);
+    rig_fini(&r);
+}
+
+/* -- strangers: what is there is no publisher -- */
+
+static int listen_at(unsigned *port)
+{
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    int fd = bound_to(0);
+
+    getsockname(fd, (struct sockaddr *)&a, &n);
+    *port = ntohs(a.sin_port);
+    EXPECT_INT("listen", 0, listen(fd, 8));
+    return fd;
+}
+
+/* What a ZeroMQ PUB says when somebody connects. */
+static const char hello[] = "\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                            "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                            "\4\x19\5READY\x0bSocket-Type\0\0\0\3PUB";
+
+static void an_engine_that_freezes_is_missed_by_its_heart(void)
+{
+    struct rig r;
+    unsigned port;
+    int fd = listen_at(&port), peer;
+    char events[80];
+
+    rig_init(&r);
+    snprintf(events, sizeof events, "tcp://127.0.0.1:%u", port);
+    open_feed(&r, 0,
+              &(struct wp_feed_conf){
+                  .events = at(events), .heartbeat_ms = 20, .heartbeat_timeout_ms = 40});
+    peer = accept(fd, NULL, NULL);
+    EXPECT_INT("said", sizeof hello - 1, write(peer, hello, sizeof hello - 1));
+    UNTIL(&r, r.seen[0].state == WP_FEED_LIVE);
+    UNTIL(&r, r.seen[0].state == WP_FEED_UNKNOWN); /* the connection stands all the while */
+    UNTIL(&r, strncmp(r.seen[0].why, "lost tcp://127.0.0.1:", 21) == 0);
+    close(peer);
+    close(fd);
+    rig_fini(&r);
+}
+
+static void what_is_no_publisher_is_called_that(void)
+{
+    struct rig r;
+    unsigned port;
+    int fd = listen_at(&port), peer;
+    char events[80];
+
+    rig_init(&r);
+    snprintf(events, sizeof events, "tcp://127.0.0.1:%u", port);
+    open_feed(&r, 0, &(struct wp_feed_conf){.events = at(events)});
+    peer = accept(fd, NULL, NULL);
+    EXPECT_INT("said", 28, write(peer, "HTTP/1.1 400 Bad Request\r\n\r\n", 28));
+    close(peer);
+    UNTIL(&r, strncmp(r.seen[0].why, "what answers at ", 16) == 0);
+    EXPECT_INT("state", WP_FEED_UNKNOWN, r.seen[0].state);
+    close(fd);
+    rig_fini(&r);
+}
+
+/* A port that is probed: a connection that says nothing must not be taken for the engine's. */
+static void a_probe_of_a_bound_port_is_not_the_end_of_a_silent_engine(void)
+{
+    struct rig r;
+    struct test_publisher pub;
+    struct wp_feed_status st = {0};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    unsigned port = 0;
+    char events[80];
+    int fd;
+
+    rig_init(&r);
+    publisher_open(&pub, &r.loop, ANY_PORT, true, ANY_PORT);
+    snprintf(events, sizeof events, "%s", pub.replay);
+    publisher_end(&pub, &r.loop);
+    open_feed(&r, 0,
+              &(struct wp_feed_conf){.events = at(ANY_PORT), .bind = true, .replay = at(events)});
+    publisher_open(&pub, &r.loop, wp_feed_endpoint(r.seen[0].feed, 0), false, events);
+    UNTIL(&r, pub.requests == 1);
+    end_answer(&pub);
+    UNTIL(&r, r.seen[0].state == WP_FEED_LIVE);
+    sscanf(wp_feed_endpoint(r.seen[0].feed, 0), "tcp://127.0.0.1:%u", &port);
+    a.sin_port = htons((uint16_t)port);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_INT("connect", 0, connect(fd, (struct sockaddr *)&a, sizeof a));
+    EXPECT_TRUE("greeted", read(fd, events, 1) == 1);
+    close(fd);
+    publish(&pub, 0, 1); /* behind it, so to say */
+    UNTIL(&r, r.seen[0].applied == 1);
+    status(&r, 0, 0, &st);
+    EXPECT_UINT("not lost", 0, st.losses);
+    EXPECT_UINT("not asked again", 1, pub.requests);
+    publisher_end(&pub, &r.loop);
+    UNTIL(&r, r.seen[0].state == WP_FEED_UNKNOWN); /* that was it */
     rig_fini(&r);
 }
 
@@ -1081,6 +1178,11 @@ const struct wp_suite suite_feed = {
         {"a name has several addresses, and the one that answers is found",
          a_name_has_several_addresses_and_the_one_that_answers_is_found},
         {"frames without end are counted and let go", frames_without_end_are_counted_and_let_go},
+        {"an engine that freezes is missed by its heart",
+         an_engine_that_freezes_is_missed_by_its_heart},
+        {"what is no publisher is called that", what_is_no_publisher_is_called_that},
+        {"a probe of a bound port is not the end of a silent engine",
+         a_probe_of_a_bound_port_is_not_the_end_of_a_silent_engine},
         {"a feed may close itself in any callback", a_feed_may_close_itself_in_any_callback},
         {"a feed may be closed after any turn of the loop",
          a_feed_may_be_closed_after_any_turn_of_the_loop},
