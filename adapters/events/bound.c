@@ -182,7 +182,9 @@ static struct publisher *whose(struct bound *b, const struct wp_zmessage *m)
     if (!any)
         return NULL;
     if (m->n != 3 || m->frame[1].n != 8 || !wp_feed_peek(any->feed, m->frame[2], &head))
-        return by_number(b, any, m);
+        return any->feed->closing ? NULL : by_number(b, any, m);
+    if (any->feed->closing)
+        return NULL;
     p = of_rank(b, any->feed, m->frame[0], &head);
     if (p)
         return p;
@@ -214,8 +216,11 @@ static void on_message(void *arg, struct wp_zsock *s, const struct wp_zmessage *
     struct publisher *p;
 
     b->busy++;
-    wp_zsock_events(s);
-    p = wp_list_empty(&b->publishers) ? NULL : whose(b, m);
+    p = whose(b, m);
+    if (!p || p->fd != m->fd || !wp_publisher_expects(p, m)) {
+        wp_zsock_events(s); /* it may be the first of a connection that we have not heard of */
+        p = whose(b, m);
+    }
     if (!p) {
         b->feeds->unclaimed++;
     } else if (!p->feed->closing) {

@@ -107,6 +107,8 @@ void wp_publisher_free(struct publisher *p);
 void wp_publisher_connected(struct publisher *p);
 void wp_publisher_sync(struct publisher *p);
 void wp_publisher_lost(struct publisher *p);
+/* The message has the number that comes next. */
+bool wp_publisher_expects(const struct publisher *p, const struct wp_zmessage *m);
 void wp_publisher_live(struct publisher *p, const struct wp_zmessage *m);
 /* The head of the message at hand, before it is known whose it is. */
 bool wp_feed_peek(struct wp_feed *f, struct wp_str payload, struct wp_batch_head *out);

@@ -323,16 +323,21 @@ void wp_publisher_live(struct publisher *p, const struct wp_zmessage *m)
 
 /* -- a socket of our own that connects -- */
 
-static void on_live(void *arg, struct wp_zsock *s, const struct wp_zmessage *m)
+bool wp_publisher_expects(const struct publisher *p, const struct wp_zmessage *m)
 {
-    struct publisher *p = arg;
     char next[8];
 
     for (int i = 0; i < 8; i++)
         next[i] = (char)(p->sub.next >> (56 - 8 * i));
+    return m->n == 3 && m->frame[1].n == 8 && memcmp(m->frame[1].p, next, 8) == 0;
+}
+
+static void on_live(void *arg, struct wp_zsock *s, const struct wp_zmessage *m)
+{
+    struct publisher *p = arg;
+
     /* An odd number may be the first of a new connection, of which we have not heard yet. */
-    if ((m->n < 2 || m->frame[1].n != 8 || memcmp(m->frame[1].p, next, 8) != 0) &&
-        !wp_zsock_events(s))
+    if (!wp_publisher_expects(p, m) && !wp_zsock_events(s))
         return;
     if (!p->sub.met) /* it spoke, so it is there */
         wp_publisher_connected(p);
