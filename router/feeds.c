@@ -411,6 +411,8 @@ static void on_scrape(void *arg)
                 lag = fmax(lag, fmax(0, wall - r->last_ts));
             coverage = fmin(coverage, wp_fleet_coverage(d->gate->router->fleet, w->worker, i));
         }
+        if (!w->feed)
+            in[WP_FEED_UNKNOWN] = w->worker->n_ranks;
         for (int s = 0; s < WP_FEED_STATES; s++)
             wp_gauge_set(WP_SERIES(d->states, id, wp_feed_state_name((enum wp_feed_state)s)), in[s]);
         wp_gauge_set(WP_SERIES(d->lag, id), lag);

@@ -19,6 +19,8 @@ struct patient {
 struct wp_prober {
     struct wp_gate *gate;
     struct wp_list patients;
+    void (*answered)(void *arg);
+    void *arg;
 };
 
 static void next(struct patient *p, bool up)
@@ -44,6 +46,8 @@ static void on_answer(void *arg, struct wp_engine_facts *facts)
                facts->missing);
     p->missing = facts->missing;
     wp_fleet_probed(g->router->fleet, p->worker, facts, wp_gate_conf(g));
+    if (p->prober->answered)
+        p->prober->answered(p->prober->arg);
     next(p, facts->up);
 }
 
@@ -109,13 +113,15 @@ static void see(void *arg, struct wp_worker *w) /* under the fleet's lock */
     p->there = true;
 }
 
-int wp_prober_create(struct wp_prober **out, struct wp_gate *g, struct wp_err *err)
+int wp_prober_create(struct wp_prober **out, struct wp_gate *g, void (*answered)(void *arg), void *arg, struct wp_err *err)
 {
     struct wp_prober *p = wp_calloc(1, sizeof *p);
 
     if (!p)
         return wp_fail(err, WP_ENOMEM, "prober: out of memory");
     p->gate = g;
+    p->answered = answered;
+    p->arg = arg;
     wp_list_init(&p->patients);
     *out = p;
     return 0;

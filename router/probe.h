@@ -11,7 +11,8 @@
 
 struct wp_prober;
 
-int wp_prober_create(struct wp_prober **out, struct wp_gate *g, struct wp_err *err);
+/* answered(arg), when not NULL, runs after each probe's answer has been told to the fleet. */
+int wp_prober_create(struct wp_prober **out, struct wp_gate *g, void (*answered)(void *arg), void *arg, struct wp_err *err);
 /* Compares the fleet with what is being probed: starts and stops.  Call it when workers come or go. */
 void wp_prober_sync(struct wp_prober *p);
 void wp_prober_destroy(struct wp_prober *p);

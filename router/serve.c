@@ -302,6 +302,14 @@ static void workers_changed(void *arg)
     wp_feed_desk_sync(s->desk);
 }
 
+/* A worker that has just said what it serves may have a feed to open. */
+static void on_probed(void *arg)
+{
+    struct serve *s = arg;
+
+    wp_feed_desk_sync(s->desk);
+}
+
 static int watch_signals(struct serve *s, struct wp_err *err)
 {
     struct {
@@ -445,7 +453,7 @@ static int start(struct serve *s, struct wp_err *err)
     rc = watch_signals(s, err);
     rc = rc ? rc : listen_all(s, err);
     rc = rc ? rc : wp_feed_desk_create(&s->desk, &r->gate[0], err);
-    rc = rc ? rc : wp_prober_create(&s->prober, &r->gate[0], err);
+    rc = rc ? rc : wp_prober_create(&s->prober, &r->gate[0], on_probed, s, err);
     if (rc < 0)
         return rc;
     s->open++; /* the desk */
