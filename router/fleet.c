@@ -543,14 +543,13 @@ static double ratio_of(struct wp_fleet *f, struct wp_str model)
 
 static void look_for(struct wp_fleet *f, struct wp_str name, struct wp_model_info *info, const char **parent)
 {
-    bool all_joined = true, any = false;
+    bool any = false;
 
     WP_LIST_EACH(&f->workers, at)
     {
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
         const struct wp_engine_model *m = wp_worker_serves(w, name);
 
-        all_joined &= w->n_models > 0;
         any |= w->n_models > 0;
         if (!m)
             continue;
