@@ -228,7 +228,8 @@ void wp_answer_whole(struct wp_put *o, const struct wp_answer *a, const struct w
     wp_put(o, ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
 }
 
-static void put_model(struct wp_put *o, const struct wp_oai_limits *lim, const char *name, uint64_t created)
+static void put_model(struct wp_put *o, const struct wp_oai_limits *lim, const char *name,
+                      uint64_t created)
 {
     bool base = name == lim->model;
 

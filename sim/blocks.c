@@ -16,8 +16,9 @@ static void block_free(struct wp_block *b)
     wp_free(b);
 }
 
-static struct wp_block *block_make(const struct wp_blocks *all, uint64_t chain, const uint64_t *parent,
-                                   uint64_t local, const uint32_t token[], const struct wp_block_facts *facts)
+static struct wp_block *block_make(const struct wp_blocks *all, uint64_t chain,
+                                   const uint64_t *parent, uint64_t local, const uint32_t token[],
+                                   const struct wp_block_facts *facts)
 {
     struct wp_block *b = wp_malloc(sizeof *b + all->block_size * sizeof token[0]);
 
@@ -44,8 +45,9 @@ static struct wp_block *block_make(const struct wp_blocks *all, uint64_t chain, 
     return b;
 }
 
-struct wp_block *wp_blocks_get(struct wp_blocks *all, uint64_t chain, const uint64_t *parent, uint64_t local,
-                               const uint32_t token[], const struct wp_block_facts *facts)
+struct wp_block *wp_blocks_get(struct wp_blocks *all, uint64_t chain, const uint64_t *parent,
+                               uint64_t local, const uint32_t token[],
+                               const struct wp_block_facts *facts)
 {
     struct wp_block *b = wp_blocks_find(all, chain);
 

@@ -375,7 +375,8 @@ static int copy_conf(struct wp_engine *e, const struct wp_engine_conf *conf, str
     e->cost.store_first = !conf->remove_first;
     e->blocks = (struct wp_blocks){.block_size = conf->cost.block_size, .secret = conf->hash_seed};
     e->announces = conf->events != NULL;
-    e->replay_buffer = conf->events && conf->events->buffer ? conf->events->buffer : WP_PUBLISH_BUFFER;
+    e->replay_buffer =
+        conf->events && conf->events->buffer ? conf->events->buffer : WP_PUBLISH_BUFFER;
     e->seed = conf->seed;
     e->ids.state = wp_rng_secret();
     wp_list_init(&e->doomed);

@@ -40,7 +40,8 @@ struct wp_engine_conf {
     uint64_t hash_seed;     /* of the hashes that it announces */
     uint32_t ranks;         /* 0: one */
     bool no_copies;         /* a model without copies (sim/tiers.h) */
-    bool remove_first;      /* a block that moves to a lower tier is announced gone above before it is stored below */
+    bool remove_first; /* a block that moves to a lower tier is announced gone above before it is
+                          stored below */
     const char *const *adapter; /* [n_adapters] LoRA adapters, each a served name */
     size_t n_adapters;
     const struct wp_engine_events *events; /* NULL: none */

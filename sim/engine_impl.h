@@ -82,12 +82,14 @@ int wp_ranks_create(struct wp_engine *e, uint32_t n, struct wp_err *err);
 int wp_ranks_announce(struct wp_engine *e, const struct wp_engine_events *ev, struct wp_err *err);
 void wp_ranks_fini(struct wp_engine *e);
 void wp_ranks_run(struct wp_engine *e, uint64_t until_us);
-uint64_t wp_ranks_next(const struct wp_engine *e);              /* when one of them has something to say; UINT64_MAX: none */
-struct wp_rank *wp_ranks_least(struct wp_engine *e);           /* loaded */
+uint64_t wp_ranks_next(
+    const struct wp_engine *e); /* when one of them has something to say; UINT64_MAX: none */
+struct wp_rank *wp_ranks_least(struct wp_engine *e); /* loaded */
 void wp_ranks_sources(const struct wp_engine *e, struct wp_put *o);
 void wp_ranks_dump(const struct wp_engine *e, bool tokens, struct wp_put *o);
 void wp_rank_reset(struct wp_rank *r);
-void wp_rank_restart(struct wp_rank *r, bool keep); /* keep: the cache; else it is empty, and nobody is told */
+void wp_rank_restart(struct wp_rank *r,
+                     bool keep); /* keep: the cache; else it is empty, and nobody is told */
 void wp_rank_on_block(void *arg, uint64_t at_us, uint64_t chain, uint8_t tier, bool stored);
 void wp_rank_on_step(void *arg, uint64_t at_us);
 /* sim/gauges.c */

@@ -62,8 +62,8 @@ struct options {
 };
 
 /* One of the words; how many there are stands in the list, which ends with NULL. */
-static int take_word(const struct wp_flag *f, const char *value, const char *const words[], int *out,
-                     struct wp_err *err)
+static int take_word(const struct wp_flag *f, const char *value, const char *const words[],
+                     int *out, struct wp_err *err)
 {
     for (*out = 0; words[*out]; ++*out)
         if (strcmp(words[*out], value) == 0)
@@ -73,9 +73,10 @@ static int take_word(const struct wp_flag *f, const char *value, const char *con
 
 static int take_event_flag(struct options *o, enum flag i, const char *value, struct wp_err *err)
 {
-    static const char *const formats[] = {"map", "array", NULL}, *const forms[] = {"topic", "bare", NULL},
-                      *const modes[] = {"auto", "bind", "connect", NULL},
-                      *const demotes[] = {"store-first", "remove-first", NULL};
+    static const char *const formats[] = {"map", "array", NULL},
+                             *const forms[] = {"topic", "bare", NULL},
+                             *const modes[] = {"auto", "bind", "connect", NULL},
+                             *const demotes[] = {"store-first", "remove-first", NULL};
     int k = 0, rc = 0;
 
     switch (i) {
@@ -188,7 +189,9 @@ static int settle(struct options *o, struct wp_err *err)
     o->events.bare_replies = o->replies ? strcmp(o->replies, "bare") == 0 : o->events.as_array;
     if (o->events.endpoint)
         o->conf.events = &o->events;
-    return o->events.replay && !o->events.endpoint ? wp_fail(err, WP_EUSAGE, "--replay: want --events too") : 0;
+    return o->events.replay && !o->events.endpoint
+               ? wp_fail(err, WP_EUSAGE, "--replay: want --events too")
+               : 0;
 }
 
 /* The process: from the first signal on it lets requests end, for a while; at the second it goes at

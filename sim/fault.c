@@ -45,8 +45,8 @@ static int parse_kind(struct wp_fault *f, struct wp_str name, struct wp_str valu
         if (kinds[i].max == 0) {
             if (wp_str_double(value, &f->share) && f->share >= 0 && f->share <= 1)
                 return 0;
-            return wp_fail(err, WP_EUSAGE, "%s=" WP_STR_FMT ": want a share from 0 to 1", kinds[i].name,
-                           WP_STR_ARG(value));
+            return wp_fail(err, WP_EUSAGE, "%s=" WP_STR_FMT ": want a share from 0 to 1",
+                           kinds[i].name, WP_STR_ARG(value));
         }
         if (wp_str_u64(value, &f->value) && f->value >= kinds[i].min && f->value <= kinds[i].max)
             return 0;

@@ -102,8 +102,8 @@ void wp_gauges_init(struct wp_gauges *g, struct wp_metrics *m, const char *rank,
                            tokens, N(tokens));
     g->ttft = histogram(g, w, "vllm:time_to_first_token_seconds",
                         "From arrival to the first token.", seconds, N(seconds));
-    g->itl = histogram(g, w, "vllm:inter_token_latency_seconds", "Between two tokens.", gaps,
-                       N(gaps));
+    g->itl =
+        histogram(g, w, "vllm:inter_token_latency_seconds", "Between two tokens.", gaps, N(gaps));
     g->e2e = histogram(g, w, "vllm:e2e_request_latency_seconds", "From arrival to the last token.",
                        seconds, N(seconds));
 }
@@ -123,7 +123,8 @@ static int cache_config(const struct wp_engine *e, struct wp_buf *out)
             out,
             "vllm:cache_config_info{block_size=\"%u\",cache_dtype=\"auto\",enable_prefix_caching="
             "\"True\","
-            "engine=\"%u\",gpu_memory_utilization=\"0.92\",is_attention_free=\"False\",kv_cache_size_"
+            "engine=\"%u\",gpu_memory_utilization=\"0.92\",is_attention_free=\"False\",kv_cache_"
+            "size_"
             "tokens=\"%llu\","
             "num_cpu_blocks=\"%s\",num_gpu_blocks=\"%llu\",num_gpu_blocks_override=\"None\","
             "prefix_caching_hash_algo=\"sha256\",sliding_window=\"None\"} 1.0\n",

@@ -19,7 +19,8 @@ static void job_free(struct wp_job *j)
         wp_free(j->seq[i].token);
     for (size_t i = 0; j->names && i < j->req.n_prompts; i++) {
         for (size_t k = 0; k < j->names[i].known; k++)
-            wp_block_unref(&j->engine->blocks, wp_blocks_find(&j->engine->blocks, j->names[i].chain[k]));
+            wp_block_unref(&j->engine->blocks,
+                           wp_blocks_find(&j->engine->blocks, j->names[i].chain[k]));
         wp_free(j->names[i].chain);
         wp_free(j->names[i].tail);
     }
@@ -136,9 +137,11 @@ static int make_id(struct wp_job *j, const struct wp_head *head)
     else if (rc == 0)
         rc = wp_buf_printf(&id, "%016llx", (unsigned long long)wp_rng_next(&j->engine->ids));
     j->answer = (struct wp_answer){
-        &j->req,         j->facts.adapter ? j->facts.adapter : j->engine->limits.model,
+        &j->req,
+        j->facts.adapter ? j->facts.adapter : j->engine->limits.model,
         j->engine->fingerprint,
-        wp_buf_str(&id), wp_wall_us() / 1000000,
+        wp_buf_str(&id),
+        wp_wall_us() / 1000000,
     };
     return rc;
 }

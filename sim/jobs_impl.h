@@ -12,7 +12,7 @@
 struct wp_job_names { /* of one prompt's blocks; its tokens may be gone */
     uint64_t *chain;
     size_t n, known; /* known: the leading ones to whose blocks the job refers (sim/blocks.h) */
-    uint32_t *tail; /* tokens after the last whole block */
+    uint32_t *tail;  /* tokens after the last whole block */
     size_t n_tail;
     uint64_t hash; /* of the whole prompt */
 };
@@ -26,8 +26,8 @@ struct wp_seq {
     uint32_t *token;
     uint32_t n, cap, output, index;
     uint32_t cached;
-    uint32_t named;  /* blocks of generated tokens */
-    uint64_t chain;  /* of the last of them */
+    uint32_t named;   /* blocks of generated tokens */
+    uint64_t chain;   /* of the last of them */
     uint64_t last_us; /* when its last token came, in the model's time */
 };
 

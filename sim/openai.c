@@ -71,7 +71,8 @@ int wp_oai_check_model(const struct wp_oai_limits *lim, struct wp_json model, st
     struct wp_buf name = {0};
     int rc;
 
-    if (!is_set(model) || model.n == 2 || wp_json_is(model, lim->model) || wp_oai_adapter(lim, model))
+    if (!is_set(model) || model.n == 2 || wp_json_is(model, lim->model) ||
+        wp_oai_adapter(lim, model))
         return 0;
     rc = wp_json_put_text(&name, model);
     if (rc == 0)

@@ -51,7 +51,8 @@ int wp_oai_chat(struct wp_oai_req *r, const struct wp_oai_limits *lim, struct wp
 /* 0 when model is absent, empty, ours or an adapter; else 404 with its body. */
 int wp_oai_check_model(const struct wp_oai_limits *lim, struct wp_json model,
                        struct wp_buf *answer);
-uint32_t wp_oai_adapter(const struct wp_oai_limits *lim, struct wp_json model); /* 1..n_adapters, or 0 */
+uint32_t wp_oai_adapter(const struct wp_oai_limits *lim,
+                        struct wp_json model); /* 1..n_adapters, or 0 */
 void wp_oai_drop_tokens(struct wp_oai_req *r); /* they are hashed, and nobody wants them back */
 void wp_oai_fini(struct wp_oai_req *r);
 

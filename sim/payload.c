@@ -240,7 +240,8 @@ static size_t run_of(const struct wp_payload_conf *conf, const struct wp_change 
 {
     size_t k = 1;
 
-    while (change[0].kind == WP_STORED && k < n && change[k].kind == WP_STORED && change[k].tier == change[0].tier) {
+    while (change[0].kind == WP_STORED && k < n && change[k].kind == WP_STORED &&
+           change[k].tier == change[0].tier) {
         const struct wp_block *last = change[k - 1].block, *next = change[k].block;
 
         if (!by_hash(conf, &change[0]) &&

@@ -4,8 +4,8 @@
  *
  *     [ts, [event...], rank]        events as maps (0.32) or as arrays (0.23, all 12 elements)
  *
- * Changes are written in the order in which they came about.  Neighbours that continue a chain in one tier
- * become one BlockStored; every BlockRemoved names one hash, as in the captures
+ * Changes are written in the order in which they came about.  Neighbours that continue a chain in
+ * one tier become one BlockStored; every BlockRemoved names one hash, as in the captures
  * (tests/data/spec/real/vllm_*_events.jsonl).
  * Threads: pure functions.
  */
@@ -25,7 +25,8 @@ struct wp_change {
 struct wp_payload_conf {
     bool as_array;   /* vLLM up to 0.23 */
     bool hash_bytes; /* 32 bytes, whose last eight are the number */
-    bool tier_only;  /* stores below the gpu say hashes and medium only, as vLLM's offload connector does */
+    bool tier_only;  /* stores below the gpu say hashes and medium only, as vLLM's offload connector
+                        does */
     uint32_t block_size;
     uint32_t rank;
 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The PUB socket is written from the loop and never waits.  The ROUTER socket is watched through its descriptor,
- * which tells of changes only: so it is asked for its events until there are none.  It is a thing of its own (a door),
- * because it outlives a restart or the publisher by the turn that its handle needs to close; the last to go ends the
- * ZeroMQ context.
+ * The PUB socket is written from the loop and never waits.  The ROUTER socket is watched through
+ * its descriptor, which tells of changes only: so it is asked for its events until there are none.
+ * It is a thing of its own (a door), because it outlives a restart or the publisher by the turn
+ * that its handle needs to close; the last to go ends the ZeroMQ context.
  *
- * A restart closes both sockets and opens new ones on the same addresses.  libzmq closes behind our back, so a
- * bind may find its port still taken: it is tried again every few milliseconds, and until then nobody hears us.
+ * A restart closes both sockets and opens new ones on the same addresses.  libzmq closes behind our
+ * back, so a bind may find its port still taken: it is tried again every few milliseconds, and
+ * until then nobody hears us.
  */
 #include "sim/publish.h"
 
@@ -52,35 +53,7 @@ struct wp_publish {
     struct wp_rng rng;
 };
 
-/* ---- endpoints ---- */
-
-bool wp_publish_binds(const char *endpoint)
-{
-    return strchr(endpoint, '*') || strstr(endpoint, "::") || strncmp(endpoint, "ipc://", 6) == 0 ||
-           strncmp(endpoint, "inproc://", 9) == 0;
-}
-
-int wp_publish_shift(const char *endpoint, uint32_t rank, char *out, size_t room, struct wp_err *err)
-{
-    const char *colon = strrchr(endpoint, ':');
-    uint64_t port = 0;
-    int n;
-
-    if (rank == 0 && strstr(endpoint, "://")) {
-        n = snprintf(out, room, "%s", endpoint);
-    } else if (strncmp(endpoint, "inproc://", 9) == 0) {
-        n = snprintf(out, room, "%s_dp%u", endpoint, rank);
-    } else if (strncmp(endpoint, "tcp://", 6) != 0) {
-        return wp_fail(err, WP_EINVAL, "%s: want tcp://HOST:PORT for several ranks", endpoint);
-    } else if (colon && strcmp(colon, ":*") == 0) {
-        n = snprintf(out, room, "%s", endpoint);
-    } else if (colon && wp_str_u64(wp_str_of(colon + 1), &port) && port + rank <= UINT16_MAX) {
-        n = snprintf(out, room, "%.*s:%u", (int)(colon - endpoint), endpoint, (unsigned)port + rank);
-    } else {
-        return wp_fail(err, WP_EINVAL, "%s: want a port that leaves room for rank %u", endpoint, rank);
-    }
-    return (size_t)n < room ? 0 : wp_fail(err, WP_ETOOBIG, "an endpoint of %d bytes", n);
-}
+/* ---- sockets ---- */
 
 /* Where a wildcard port has become a real one. */
 static void learn(void *socket, char endpoint[ENDPOINT])
@@ -111,7 +84,8 @@ static void *socket_of(void *context, int type, const char *endpoint, int hwm)
 
 /* ---- replay ---- */
 
-static void send3(void *socket, int flags, const char *topic, uint64_t number, const char *payload, size_t n)
+static void send3(void *socket, int flags, const char *topic, uint64_t number, const char *payload,
+                  size_t n)
 {
     unsigned char bytes[8];
 
@@ -123,17 +97,20 @@ static void send3(void *socket, int flags, const char *topic, uint64_t number, c
     zmq_send(socket, n ? payload : "", n, flags);
 }
 
-static void reply(const struct door *d, zmq_msg_t *who, const char *topic, uint64_t number, const struct wp_buf *payload)
+static void reply(const struct door *d, zmq_msg_t *who, const char *topic, uint64_t number,
+                  const struct wp_buf *payload)
 {
     zmq_msg_t id;
 
     zmq_msg_init(&id);
-    if (zmq_msg_copy(&id, who) < 0 || zmq_msg_send(&id, d->socket, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
+    if (zmq_msg_copy(&id, who) < 0 ||
+        zmq_msg_send(&id, d->socket, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
         zmq_msg_close(&id);
         return;
     }
     zmq_send(d->socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
-    send3(d->socket, ZMQ_DONTWAIT, topic, number, payload ? payload->p : NULL, payload ? payload->n : 0);
+    send3(d->socket, ZMQ_DONTWAIT, topic, number, payload ? payload->p : NULL,
+          payload ? payload->n : 0);
 }
 
 static void replay(const struct door *d, zmq_msg_t *who, uint64_t from)
@@ -218,7 +195,8 @@ static int door_open(struct wp_publish *p)
         return WP_ENOMEM;
     d->owner = p;
     d->socket = socket_of(p->context, ZMQ_ROUTER, p->replay, 0);
-    if (!d->socket || zmq_bind(d->socket, p->replay) < 0 || zmq_getsockopt(d->socket, ZMQ_FD, &fd, &n) < 0) {
+    if (!d->socket || zmq_bind(d->socket, p->replay) < 0 ||
+        zmq_getsockopt(d->socket, ZMQ_FD, &fd, &n) < 0) {
         rc = -zmq_errno();
         goto free_door;
     }
@@ -242,7 +220,8 @@ free_door:
 
 static int pub_open(struct wp_publish *p)
 {
-    bool binds = p->conf.mode == WP_PUBLISH_AUTO ? wp_publish_binds(p->endpoint) : p->conf.mode == WP_PUBLISH_BIND;
+    bool binds = p->conf.mode == WP_PUBLISH_AUTO ? wp_publish_binds(p->endpoint)
+                                                 : p->conf.mode == WP_PUBLISH_BIND;
     void *s = socket_of(p->context, ZMQ_PUB, p->endpoint, WP_PUBLISH_HWM);
 
     if (!s)
@@ -391,7 +370,8 @@ static void check_restart(struct wp_publish *p)
     for (size_t i = 0; i < p->conf.n_faults; i++) {
         struct wp_fault *f = &p->conf.fault[i];
 
-        if (f->kind != WP_FAULT_EVENTS_RESTART || p->sent < f->value || (f->count && f->struck >= f->count))
+        if (f->kind != WP_FAULT_EVENTS_RESTART || p->sent < f->value ||
+            (f->count && f->struck >= f->count))
             continue;
         f->struck++;
         p->conf.on_restart(p->conf.arg);
@@ -411,7 +391,8 @@ void wp_publish_step(struct wp_publish *p)
     if (!p->broken && !struck(p, WP_FAULT_SKIP)) {
         b = keep(p);
         b->number = number;
-        if (wp_payload_write(&b->payload, &p->conf.payload, (double)wp_wall_us() * 1e-6, p->change, p->n_change) < 0)
+        if (wp_payload_write(&b->payload, &p->conf.payload, (double)wp_wall_us() * 1e-6, p->change,
+                             p->n_change) < 0)
             p->n_kept--; /* as when vLLM fails to encode: the number is used */
         else
             send_or_not(p, b);
@@ -420,7 +401,8 @@ void wp_publish_step(struct wp_publish *p)
     check_restart(p);
 }
 
-void wp_publish_change(struct wp_publish *p, enum wp_change_kind kind, uint8_t tier, struct wp_block *block)
+void wp_publish_change(struct wp_publish *p, enum wp_change_kind kind, uint8_t tier,
+                       struct wp_block *block)
 {
     if (p->n_change == p->cap_change) {
         size_t cap = p->cap_change ? p->cap_change * 2 : 64;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The data-parallel ranks of an engine: each a model of its own with its own cache, and its own publisher of KV
- * events, behind one HTTP port.
+ * The data-parallel ranks of an engine: each a model of its own with its own cache, and its own
+ * publisher of KV events, behind one HTTP port.
  *
- * What a model tells of its blocks becomes changes of its rank's feed, and leaves with the step that brought it
- * about.  An engine that has nothing to do sends what was left when a request was cancelled before its step; but a
- * reset is announced with the next step only, as vLLM does it.
+ * What a model tells of its blocks becomes changes of its rank's feed, and leaves with the step
+ * that brought it about.  An engine that has nothing to do sends what was left when a request was
+ * cancelled before its step; but a reset is announced with the next step only, as vLLM does it.
  */
 #include "sim/engine_impl.h"
 
@@ -78,7 +78,8 @@ void wp_ranks_run(struct wp_engine *e, uint64_t until_us)
         struct wp_rank *r = &e->rank[i];
 
         wp_model_run(r->model, until_us);
-        if (r->publish && wp_model_next_us(r->model) == UINT64_MAX && !wp_publish_only_cleared(r->publish))
+        if (r->publish && wp_model_next_us(r->model) == UINT64_MAX &&
+            !wp_publish_only_cleared(r->publish))
             wp_publish_step(r->publish);
     }
 }
@@ -157,7 +158,8 @@ struct dump {
     bool tokens, comma;
 };
 
-static void put_number(struct wp_put *o, uint64_t x) /* as text: JSON readers lose the low bits of 64 */
+static void put_number(struct wp_put *o,
+                       uint64_t x) /* as text: JSON readers lose the low bits of 64 */
 {
     wp_put(o, "\"");
     wp_put_u(o, x);

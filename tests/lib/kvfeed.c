@@ -7,130 +7,13 @@
 
 #include <zmq.h>
 
-/* ---- msgpack ---- */
-
-struct reader {
-    const unsigned char *p, *end;
-    bool bad;
-};
-
-static uint64_t big(struct reader *r, size_t n)
-{
-    uint64_t x = 0;
-
-    if ((size_t)(r->end - r->p) < n) {
-        r->bad = true;
-        return 0;
-    }
-    while (n--)
-        x = x << 8 | *r->p++;
-    return x;
-}
-
-static json_t *value(struct reader *r);
-
-static json_t *list(struct reader *r, size_t n)
-{
-    json_t *a = json_array();
-
-    while (n-- && !r->bad)
-        json_array_append_new(a, value(r));
-    return a;
-}
-
-static json_t *object(struct reader *r, size_t n)
-{
-    json_t *o = json_object();
-
-    while (n-- && !r->bad) {
-        json_t *k = value(r);
-
-        json_object_set_new(o, json_is_string(k) ? json_string_value(k) : "?", value(r));
-        json_decref(k);
-    }
-    return o;
-}
-
-static json_t *text(struct reader *r, size_t n)
-{
-    const char *p = (const char *)r->p;
-
-    if ((size_t)(r->end - r->p) < n) {
-        r->bad = true;
-        return json_null();
-    }
-    r->p += n;
-    return json_stringn(p, n);
-}
-
-static json_t *binary(struct reader *r, size_t n)
-{
-    if (n < 8 || (size_t)(r->end - r->p) < n) {
-        r->bad = true;
-        return json_null();
-    }
-    r->p += n - 8;
-    return json_integer((json_int_t)big(r, 8));
-}
-
-static json_t *value(struct reader *r)
-{
-    unsigned char b = (unsigned char)big(r, 1);
-    uint64_t bits;
-    double x;
-
-    if (b < 0x80)
-        return json_integer(b);
-    if (b < 0x90)
-        return object(r, b & 15);
-    if (b < 0xa0)
-        return list(r, b & 15);
-    if (b < 0xc0)
-        return text(r, b & 31);
-    switch (b) {
-    case 0xc0:
-        return json_null();
-    case 0xc4:
-        return binary(r, big(r, 1));
-    case 0xcb:
-        bits = big(r, 8);
-        memcpy(&x, &bits, sizeof x);
-        return json_real(x);
-    case 0xcc:
-    case 0xcd:
-    case 0xce:
-    case 0xcf:
-        return json_integer((json_int_t)big(r, (size_t)1 << (b - 0xcc)));
-    case 0xd9:
-        return text(r, big(r, 1));
-    case 0xda:
-        return text(r, big(r, 2));
-    case 0xdc:
-        return list(r, big(r, 2));
-    case 0xdd:
-        return list(r, big(r, 4));
-    default: /* nothing else is written */
-        r->bad = true;
-        return json_null();
-    }
-}
-
-json_t *kv_msgpack(const unsigned char *p, size_t n)
-{
-    struct reader r = {p, p + n, false};
-    json_t *v = value(&r);
-
-    if (!r.bad && r.p == r.end)
-        return v;
-    json_decref(v);
-    return NULL;
-}
-
 /* ---- events ---- */
 
 static const char *const stored_names[] = {
-    "type",       "block_hashes", "parent_block_hash", "token_ids", "block_size",         "lora_id",
-    "medium",     "lora_name",    "extra_keys",        "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
+    "type",      "block_hashes",       "parent_block_hash",
+    "token_ids", "block_size",         "lora_id",
+    "medium",    "lora_name",          "extra_keys",
+    "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
 static const char *const removed_names[] = {"type", "block_hashes", "medium", "group_idx"};
 
 static bool is_tag(const json_t *e, bool as_array, const char *tag)
@@ -203,8 +86,10 @@ static struct wp_str salt_of(const json_t *e, size_t i, bool root)
     size_t at = adapter != NULL;
 
     if (adapter)
-        EXPECT_TEXT("the adapter is a key", adapter, wp_str_of(json_string_value(json_array_get(keys, 0))));
-    EXPECT_TRUE("and has a number", json_is_integer(json_object_get(e, "lora_id")) == (adapter != NULL));
+        EXPECT_TEXT("the adapter is a key", adapter,
+                    wp_str_of(json_string_value(json_array_get(keys, 0))));
+    EXPECT_TRUE("and has a number",
+                json_is_integer(json_object_get(e, "lora_id")) == (adapter != NULL));
     EXPECT_TRUE("salts stand at roots", json_array_size(keys) <= at + root);
     EXPECT_TRUE("no keys are nil", json_is_null(keys) || json_array_size(keys) > 0);
     return wp_str_of(json_string_value(json_array_get(keys, at)));
@@ -213,7 +98,8 @@ static struct wp_str salt_of(const json_t *e, size_t i, bool root)
 /* What the tokens say that these blocks are called. */
 static void learn(struct kv_feed *f, const json_t *e)
 {
-    const json_t *hashes = json_object_get(e, "block_hashes"), *parent = json_object_get(e, "parent_block_hash"),
+    const json_t *hashes = json_object_get(e, "block_hashes"),
+                 *parent = json_object_get(e, "parent_block_hash"),
                  *ids = json_object_get(e, "token_ids");
     const char *adapter = json_string_value(json_object_get(e, "lora_name"));
     uint64_t last = 0, seed = 0, local, chain;
@@ -222,10 +108,13 @@ static void learn(struct kv_feed *f, const json_t *e)
 
     EXPECT_UINT("block size", f->block_size, number(json_object_get(e, "block_size")));
     EXPECT_UINT("tokens", json_array_size(hashes) * f->block_size, json_array_size(ids));
-    EXPECT_UINT("a key a block", json_array_size(hashes), json_array_size(json_object_get(e, "extra_keys")));
+    EXPECT_UINT("a key a block", json_array_size(hashes),
+                json_array_size(json_object_get(e, "extra_keys")));
     EXPECT_UINT("group", 0, number(json_object_get(e, "group_idx")));
-    EXPECT_TEXT("kind", "full_attention", wp_str_of(json_string_value(json_object_get(e, "kv_cache_spec_kind"))));
-    if (!root && (!wp_map_get(&f->chain, number(parent), &last) || !wp_map_get(&f->seed, number(parent), &seed)))
+    EXPECT_TEXT("kind", "full_attention",
+                wp_str_of(json_string_value(json_object_get(e, "kv_cache_spec_kind"))));
+    if (!root && (!wp_map_get(&f->chain, number(parent), &last) ||
+                  !wp_map_get(&f->seed, number(parent), &seed)))
         EXPECT_TRUE("a known parent", f->holes > 0);
     for (size_t i = 0; i < json_array_size(hashes); i++) {
         uint64_t h = number(json_array_get(hashes, i));
@@ -274,7 +163,8 @@ static void removed(struct kv_feed *f, json_t *e)
     int tier = tier_of(e);
 
     EXPECT_UINT("a removal names one", 1, json_array_size(hashes));
-    EXPECT_TRUE("its group is the store's", json_is_integer(json_object_get(e, "group_idx")) == !(f->tier_only && tier));
+    EXPECT_TRUE("its group is the store's",
+                json_is_integer(json_object_get(e, "group_idx")) == !(f->tier_only && tier));
     count(f, tier, number(json_array_get(hashes, 0)), -1);
     f->removals++;
     wp_buf_printf(&f->log, " R1%s", suffix[tier]);
@@ -290,7 +180,8 @@ static void empty(struct kv_feed *f)
 
 static bool below_gpu(const struct kv_feed *f, const json_t *raw)
 {
-    const char *m = json_string_value(f->as_array ? json_array_get(raw, 6) : json_object_get(raw, "medium"));
+    const char *m =
+        json_string_value(f->as_array ? json_array_get(raw, 6) : json_object_get(raw, "medium"));
 
     return f->tier_only && m && strcmp(m, "GPU") != 0;
 }
@@ -310,7 +201,8 @@ static void apply_event(struct kv_feed *f, json_t *raw)
     } else if (is_tag(raw, f->as_array, "BlockRemoved")) {
         const char *m = json_string_value(json_object_get(raw, "medium"));
 
-        e = named(f, raw, removed_names, f->as_array || !f->tier_only || !m || strcmp(m, "GPU") == 0 ? 4 : 3);
+        e = named(f, raw, removed_names,
+                  f->as_array || !f->tier_only || !m || strcmp(m, "GPU") == 0 ? 4 : 3);
         removed(f, e);
     } else {
         EXPECT_TRUE("a known event", false);
@@ -388,7 +280,8 @@ static uint64_t number_in(struct message *m, size_t i)
 
 static void expect_frame(const char *label, const char *want, struct message *m, size_t i)
 {
-    EXPECT_TEXT(label, want, ((struct wp_str){zmq_msg_data(&m->frame[i]), zmq_msg_size(&m->frame[i])}));
+    EXPECT_TEXT(label, want,
+                ((struct wp_str){zmq_msg_data(&m->frame[i]), zmq_msg_size(&m->frame[i])}));
 }
 
 static void *dial(void *context, int type, const char *endpoint)
@@ -404,7 +297,8 @@ static void *dial(void *context, int type, const char *endpoint)
     return s;
 }
 
-/* What is asked of a socket that is about to close is never answered: then it is asked again, on a new connection. */
+/* What is asked of a socket that is about to close is never answered: then it is asked again, on a
+ * new connection. */
 static bool request(struct kv_feed *f, uint64_t from, struct message *first)
 {
     unsigned char bytes[8];

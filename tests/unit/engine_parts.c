@@ -35,6 +35,39 @@ static const struct {
 };
 /* clang-format on */
 
+static void faults_of_events_have_shares(void)
+{
+    static const struct {
+        const char *spec;
+        enum wp_fault_kind kind; /* NONE: refused */
+        double share;
+    } cases[] = {
+        {"lose=0.25", WP_FAULT_LOSE, 0.25},     {"double=1,every=3", WP_FAULT_DOUBLE, 1},
+        {"reorder=0", WP_FAULT_REORDER, 0},     {"skip=1e-3,count=2", WP_FAULT_SKIP, 0.001},
+        {"lose", WP_FAULT_NONE, 0},             {"lose=1.1", WP_FAULT_NONE, 0},
+        {"skip=-0.1", WP_FAULT_NONE, 0},        {"double=often", WP_FAULT_NONE, 0},
+        {"events-restart=0", WP_FAULT_NONE, 0}, {"events-restart=9", WP_FAULT_EVENTS_RESTART, 0},
+    };
+    struct wp_rng rng = {4};
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_fault f;
+    int struck = 0;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        EXPECT_INT(cases[i].spec, cases[i].kind ? 0 : WP_EUSAGE,
+                   wp_fault_parse(&f, wp_str_of(cases[i].spec), &err));
+        if (cases[i].kind) {
+            EXPECT_INT(cases[i].spec, cases[i].kind, f.kind);
+            EXPECT_NEAR(cases[i].spec, cases[i].share, f.share, 0);
+        }
+    }
+    wp_fault_parse(&f, WP_STR("lose=0.25"), &err);
+    for (int i = 0; i < 10000; i++)
+        struck += wp_fault_draw(&f, 1, WP_FAULT_LOSE, &rng) != NULL;
+    EXPECT_NEAR("a quarter", 2500, struck, 150);
+    EXPECT_TRUE("no other kind", !wp_fault_draw(&f, 1, WP_FAULT_SKIP, &rng));
+}
+
 static void fault_specs_are_read_or_refused(void)
 {
     for (size_t i = 0; i < sizeof fault_cases / sizeof fault_cases[0]; i++) {
@@ -120,6 +153,7 @@ static void a_writer_stops_at_its_first_failure(void)
 
 static const struct wp_test tests[] = {
     {"fault specs are read or refused", fault_specs_are_read_or_refused},
+    {"faults of events have shares", faults_of_events_have_shares},
     {"faults strike as often as told", faults_strike_as_often_as_told},
     {"numbers are written by hand", numbers_are_written_by_hand},
     {"a writer stops at its first failure", a_writer_stops_at_its_first_failure},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The payloads of the simulated engine's KV events, byte for byte those that running vLLM engines sent. */
+/* The payloads of the simulated engine's KV events, byte for byte those that running vLLM engines
+ * sent. */
 #include "base/mem.h"
 #include "sim/payload.h"
 #include "tests/lib/kvfeed.h"
@@ -38,7 +39,8 @@ static uint64_t number(const json_t *v)
 
 static void rebuild_stored(struct rebuilt *r, const json_t *e)
 {
-    const json_t *hashes = member(r, e, "block_hashes", 1), *parent = member(r, e, "parent_block_hash", 2),
+    const json_t *hashes = member(r, e, "block_hashes", 1),
+                 *parent = member(r, e, "parent_block_hash", 2),
                  *ids = member(r, e, "token_ids", 3), *keys = member(r, e, "extra_keys", 8);
     uint64_t last = number(parent);
     bool root = json_is_null(parent);
@@ -94,7 +96,8 @@ static void drop(struct rebuilt *r)
 
 static size_t from_base64(const char *text, unsigned char out[])
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = 0;
     size_t n = 0;
     int have = 0;
@@ -122,7 +125,9 @@ static bool check_line(struct wp_str line, bool as_array, uint32_t block_size)
         batch = kv_msgpack(bytes, n);
         EXPECT_TRUE("it can be read", batch != NULL);
         rebuild(&r, batch);
-        EXPECT_INT("written", 0, wp_payload_write(&out, &r.conf, json_real_value(json_array_get(batch, 0)), r.change, r.n));
+        EXPECT_INT("written", 0,
+                   wp_payload_write(&out, &r.conf, json_real_value(json_array_get(batch, 0)),
+                                    r.change, r.n));
         if (!r.strange)
             EXPECT_TRUE("the same bytes", out.n == n && memcmp(out.p, bytes, n) == 0);
         json_decref(batch);
@@ -163,8 +168,10 @@ static void writes_the_bytes_that_vllm_wrote(void)
 static void lower_tiers_by_hash_and_binary_hashes(void)
 {
     struct wp_block b = {.hash = 0x0102030405060708, .root = true};
-    const struct wp_change change[] = {{WP_STORED, 1, &b}, {WP_STORED, 1, &b}, {WP_REMOVED, 2, &b}, {WP_CLEARED, 0, NULL}};
-    static const struct wp_payload_conf confs[] = {{.tier_only = true}, {.tier_only = true, .as_array = true, .hash_bytes = true}};
+    const struct wp_change change[] = {
+        {WP_STORED, 1, &b}, {WP_STORED, 1, &b}, {WP_REMOVED, 2, &b}, {WP_CLEARED, 0, NULL}};
+    static const struct wp_payload_conf confs[] = {
+        {.tier_only = true}, {.tier_only = true, .as_array = true, .hash_bytes = true}};
 
     for (size_t i = 0; i < 2; i++) {
         struct wp_buf out = {0};
@@ -178,10 +185,15 @@ static void lower_tiers_by_hash_and_binary_hashes(void)
         e = json_array_get(events, 0);
         EXPECT_UINT("members", i ? 12 : 8, i ? json_array_size(e) : json_object_size(e));
         EXPECT_UINT("the number is in the last eight", b.hash,
-                    number(json_array_get(i ? json_array_get(e, 1) : json_object_get(e, "block_hashes"), 1)));
-        EXPECT_TEXT("medium", "CPU", wp_str_of(json_string_value(i ? json_array_get(e, 6) : json_object_get(e, "medium"))));
+                    number(json_array_get(
+                        i ? json_array_get(e, 1) : json_object_get(e, "block_hashes"), 1)));
+        EXPECT_TEXT(
+            "medium", "CPU",
+            wp_str_of(json_string_value(i ? json_array_get(e, 6) : json_object_get(e, "medium"))));
         e = json_array_get(events, 1);
-        EXPECT_TEXT("medium", "STORAGE", wp_str_of(json_string_value(i ? json_array_get(e, 2) : json_object_get(e, "medium"))));
+        EXPECT_TEXT(
+            "medium", "STORAGE",
+            wp_str_of(json_string_value(i ? json_array_get(e, 2) : json_object_get(e, "medium"))));
         json_decref(v);
         wp_buf_fini(&out);
     }
@@ -193,9 +205,11 @@ static void blocks_live_while_somebody_refers_to_them(void)
     struct wp_blocks all = {.block_size = 2, .secret = 5};
     struct wp_block_facts facts = {NULL, 0, WP_STR("salt")};
     uint64_t parent = 7;
-    struct wp_block *a = wp_blocks_get(&all, 7, NULL, 7, token, &facts), *b = wp_blocks_get(&all, 8, &parent, 9, token, &facts);
+    struct wp_block *a = wp_blocks_get(&all, 7, NULL, 7, token, &facts),
+                    *b = wp_blocks_get(&all, 8, &parent, 9, token, &facts);
 
-    EXPECT_TRUE("the same again", wp_blocks_get(&all, 7, NULL, 7, token, &facts) == a && a->refs == 2);
+    EXPECT_TRUE("the same again",
+                wp_blocks_get(&all, 7, NULL, 7, token, &facts) == a && a->refs == 2);
     EXPECT_TEXT("a root has the salt", "salt", wp_str_of(a->salt));
     EXPECT_TRUE("others have none", b->salt == NULL && b->parent_hash == a->hash && !b->root);
     wp_block_unref(&all, a);
@@ -232,7 +246,8 @@ static const struct wp_test tests[] = {
     {"writes the bytes that vLLM wrote", writes_the_bytes_that_vllm_wrote},
     {"lower tiers by hash, and binary hashes", lower_tiers_by_hash_and_binary_hashes},
     {"blocks live while somebody refers to them", blocks_live_while_somebody_refers_to_them},
-    {"a block that memory is short for is not there", a_block_that_memory_is_short_for_is_not_there},
+    {"a block that memory is short for is not there",
+     a_block_that_memory_is_short_for_is_not_there},
     {NULL, NULL},
 };
 const struct wp_suite suite_simpayload = {"simpayload", tests};
