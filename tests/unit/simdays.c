@@ -44,8 +44,9 @@ static json_t *prompt_of(const struct day *d, const json_t *parts)
 
         id_text(id, of);
         for (json_int_t k = 0; k < n; k++)
-            json_array_append(ids, made ? json_integer(kv_token((uint32_t)of, (uint32_t)k))
-                                        : json_array_get(json_object_get(d->said, id), (size_t)k));
+            json_array_append_new(
+                ids, made ? json_integer(kv_token((uint32_t)of, (uint32_t)k))
+                          : json_incref(json_array_get(json_object_get(d->said, id), (size_t)k)));
     }
     return ids;
 }
