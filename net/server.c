@@ -227,6 +227,15 @@ int wp_server_create(struct wp_server **out, struct wp_loop *l, const struct wp_
     return 0;
 }
 
+int wp_server_share(struct wp_server *s, struct wp_err *err)
+{
+    const int on = 1;
+
+    if (setsockopt(s->fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0)
+        return 0;
+    return wp_fail(err, -errno, "listen on %s: more loops than one: %s", s->address, wp_strerror(-errno));
+}
+
 void wp_server_update(struct wp_server *s, const struct wp_server_conf *conf)
 {
     s->conf.connections = conf->connections;

@@ -56,7 +56,7 @@ struct wp_exchange_ops {
 
 struct wp_server_conf {
     struct wp_str address; /* "127.0.0.1:30000", "[::]:0", ":8000" (all addresses) */
-    bool reuse_port;       /* SO_REUSEPORT: for several loops of one process */
+    bool reuse_port;       /* SO_REUSEPORT: joins a server that wp_server_share() was called for */
     size_t connections;    /* at once, for this server; beyond, accepting pauses.  0: no limit */
     /* 0 is the default: */
     uint32_t head_bytes;   /* 65536 */
@@ -81,6 +81,12 @@ uint16_t wp_server_port(const struct wp_server *s); /* the bound one, also for p
 size_t wp_server_connections(const struct wp_server *s);
 size_t wp_server_exchanges(const struct wp_server *s); /* under way */
 
+/*
+ * Lets servers with reuse_port join this one, which was created without and so found nobody there: the port is taken first by one, and
+ * another program that would join unasked is refused (EADDRINUSE) as long as that one has not said this.  Those who join must run as the same user;
+ * what creates and joins at once is still told apart, because each of two programs takes the port first.
+ */
+int wp_server_share(struct wp_server *s, struct wp_err *err);
 /*
  * Other limits (connections, head_bytes ... send_us of conf; the rest of it is not looked at) for what begins from now on: a head, a body, a
  * pause that has its deadline already keeps it.

@@ -73,18 +73,21 @@ static void limits_of(struct wp_gate *g, struct wp_server_conf *sc)
     sc->connections = (sc->connections + g->router->n_gates - 1) / g->router->n_gates;
 }
 
-int wp_gate_listen(struct wp_gate *g, bool reuse_port, struct wp_str address, struct wp_err *err)
+int wp_gate_listen(struct wp_gate *g, struct wp_str address, struct wp_err *err)
 {
+    bool first = g->number == 0;
     struct wp_server_conf sc = {
         .address = address,
-        .reuse_port = reuse_port,
+        .reuse_port = !first,
         .on_request = wp_api_on_request,
         .on_refused = on_refused,
         .arg = g,
     };
+    int rc;
 
     limits_of(g, &sc);
-    return wp_server_create(&g->api, &g->loop, &sc, err);
+    rc = wp_server_create(&g->api, &g->loop, &sc, err);
+    return rc == 0 && first && g->router->n_gates > 1 ? wp_server_share(g->api, err) : rc;
 }
 
 static void on_closed(void *arg)

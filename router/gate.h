@@ -9,7 +9,8 @@
 #include "router/router.h"
 
 int wp_gate_init(struct wp_gate *g, struct wp_router *r, size_t number, struct wp_err *err);
-int wp_gate_listen(struct wp_gate *g, bool reuse_port, struct wp_str address, struct wp_err *err);
+/* The first gate takes the port, so that a second router is refused; the others join. */
+int wp_gate_listen(struct wp_gate *g, struct wp_str address, struct wp_err *err);
 /* On its own loop: stops accepting, waits for exchanges until deadline_us, then closes what it has and stops its loop. */
 void wp_gate_drain(struct wp_gate *g, uint64_t deadline_us);
 void wp_gate_fini(struct wp_gate *g);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The router as a process.  Start: configuration, fleet, gates; the admin port is taken first and exclusively, so that a second
- * router with the same ports is refused before it takes a share of the API port; then the API listeners, then threads.
+ * The router as a process.  Start: configuration, fleet, gates; the admin port, then the API port, taken by one listener alone, so that
+ * a second router is refused, then shared with the other loops' listeners; then threads.
  * Signals, on gate 0: HUP reloads, all or nothing; TERM and INT drain (readiness says no first, idle connections close, requests
  * end, at most limits.drain_s) and a second one ends at once.
  */
@@ -398,7 +398,7 @@ static int listen_all(struct serve *s, struct wp_err *err)
     if (rc < 0)
         return wp_wrap(err, "admin port");
     s->open++;
-    rc = wp_gate_listen(&r->gate[0], r->n_gates > 1, wp_str_of(conf->listen.api), err);
+    rc = wp_gate_listen(&r->gate[0], wp_str_of(conf->listen.api), err);
     if (rc < 0)
         return wp_wrap(err, "API port");
     if (!wp_hostport_parse(wp_str_of(conf->listen.api), &host, &port))
@@ -406,7 +406,7 @@ static int listen_all(struct serve *s, struct wp_err *err)
     snprintf(bound, sizeof bound, memchr(host.p ? host.p : "", ':', host.n) ? "[%.*s]:%u" : "%.*s:%u", (int)host.n,
              host.p ? host.p : "", wp_server_port(r->gate[0].api)); /* with port 0 the others join the one that was given */
     for (size_t i = 1; i < r->n_gates; i++) {
-        rc = wp_gate_listen(&r->gate[i], true, wp_str_of(bound), err);
+        rc = wp_gate_listen(&r->gate[i], wp_str_of(bound), err);
         if (rc < 0)
             return wp_wrap(err, "API port");
     }

@@ -215,6 +215,10 @@ def test_threads_share_one_port_and_a_second_router_is_refused():
     p = subprocess.run([lib.BINARY, "serve", "--listen", f"127.0.0.1:{r.port}", "--admin", f"127.0.0.1:{r.admin}", "--threads", "3",
                         "--worker", e.url], capture_output=True, text=True, timeout=20)
     assert p.returncode == 1 and "admin port" in p.stderr and "in use" in p.stderr, p.stderr
+    for threads in ("1", "3"):
+        p = subprocess.run([lib.BINARY, "serve", "--listen", f"127.0.0.1:{r.port}", "--admin", "127.0.0.1:0", "--threads", threads,
+                            "--worker", e.url], capture_output=True, text=True, timeout=20)
+        assert p.returncode == 1 and "API port" in p.stderr and "in use" in p.stderr, p.stderr
     r.at_rest()
 
 

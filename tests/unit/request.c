@@ -157,7 +157,7 @@ static void set_up(const struct raw_step *const script[], size_t n, const char *
     sinks(&r->count);
     EXPECT_INT("fleet", 0, wp_fleet_create(&r->fleet, rig.settings.conf, r->metrics, &err));
     EXPECT_INT("gate", 0, wp_gate_init(&rig.gate, r, 0, &err));
-    EXPECT_INT("listen", 0, wp_gate_listen(&rig.gate, false, WP_STR("127.0.0.1:0"), &err));
+    EXPECT_INT("listen", 0, wp_gate_listen(&rig.gate, WP_STR("127.0.0.1:0"), &err));
     EXPECT_INT("client", 0, wp_client_create(&rig.client, &rig.gate.loop, NULL, &err));
     for (size_t i = 0; i < n; i++) {
         EXPECT_INT("engine", 0,

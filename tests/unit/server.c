@@ -1094,10 +1094,15 @@ static void loops_may_share_a_port(void)
     int closed_before;
 
     shared.address = WP_STR("[::1]:0");
-    shared.reuse_port = true;
     set_up(&shared);
     snprintf(address, sizeof address, "[::1]:%u", wp_server_port(rig.s));
     shared.address = wp_str_of(address);
+    shared.reuse_port = true;
+    EXPECT_INT("not before it is asked in", -EADDRINUSE, wp_server_create(&other, &rig.l, &shared, &err));
+    EXPECT_INT("shared", 0, wp_server_share(rig.s, &err));
+    shared.reuse_port = false;
+    EXPECT_INT("who wants it alone is refused", -EADDRINUSE, wp_server_create(&other, &rig.l, &shared, &err));
+    shared.reuse_port = true;
     EXPECT_INT("second", 0, wp_server_create(&other, &rig.l, &shared, &err));
     EXPECT_UINT("port", wp_server_port(rig.s), wp_server_port(other));
     closed_before = rig.closed;
