@@ -2,11 +2,12 @@
 #include "router/gate.h"
 
 #include "router/api.h"
+#include "router/request.h"
 #include "router/tokens.h"
 
 #include <stdio.h>
 
-enum { LAG_EVERY_US = 100000, DRAIN_LOOK_US = 20000 };
+enum { LAG_EVERY_US = 100000, DRAIN_LOOK_US = 20000, LAST_WORDS_US = 1000000 };
 
 /* How late a timer fires is how long the loop was busy with something else. */
 static void on_lag_tick(struct wp_timer *t)
@@ -49,6 +50,7 @@ int wp_gate_init(struct wp_gate *g, struct wp_router *r, size_t number, struct w
 
     g->router = r;
     g->number = number;
+    wp_list_init(&g->requests);
     rc = wp_loop_init(&g->loop, err);
     if (rc < 0)
         return rc;
@@ -116,6 +118,23 @@ static void close_now(struct wp_gate *g)
     g->client = NULL;
 }
 
+/* No more patience: who waits or reads is told so, and the last words get a second to go out. */
+static void cut_requests(struct wp_gate *g)
+{
+    size_t n = wp_requests_cut(g);
+
+    if (n)
+        wp_log(WP_WARN, "serve", "drain over: requests=%zu cut", n);
+}
+
+/* True while answers are on their way to clients, for a second at most. */
+static bool last_words(struct wp_gate *g, uint64_t now)
+{
+    if (!g->close_by_us)
+        g->close_by_us = now + LAST_WORDS_US;
+    return wp_server_connections(g->api) > 0 && now < g->close_by_us;
+}
+
 /* While requests are under way newcomers are told so (api.c); then the port closes, and what was being told ends. */
 static void on_drain_look(struct wp_timer *t)
 {
@@ -123,12 +142,18 @@ static void on_drain_look(struct wp_timer *t)
     uint64_t now = wp_loop_now_us(&g->loop);
     bool late = now >= g->drain_until_us, again = false;
 
+    if (late && g->api && !g->close_by_us) {
+        cut_requests(g);
+        last_words(g, now);
+    }
     if (g->api && !g->port_closed) {
         again = true; /* also behind the closing: what came in this very turn is read before the end */
         g->port_closed = late || atomic_load(&g->router->in_flight) == 0;
         if (g->port_closed)
             wp_server_drain(g->api);
     } else if (g->api && wp_server_exchanges(g->api) > 0 && !late) {
+        again = true;
+    } else if (g->api && last_words(g, now)) {
         again = true;
     } else if (g->before_close && !g->before_close(g->before_close_arg)) {
         again = true;

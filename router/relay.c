@@ -270,20 +270,26 @@ void wp_relay_drained(struct wp_request *r)
 /* The engine is gone in the middle of an answer. */
 static void broken(struct wp_request *r, int rc, const char *why)
 {
-    struct wp_buf b = {0};
     char text[200];
 
     wp_count(r->gate->router->count.broken_streams, 1);
     wp_log(WP_WARN, "request", "id=%s worker=%s answer broke after %llu events: %s (%s)", r->id,
            r->place->worker ? r->place->worker->conf.id : "?", (unsigned long long)r->events, wp_strerror(rc), why ? why : "");
+    snprintf(text, sizeof text, "The worker broke off the stream (%s).", wp_strerror(rc));
+    wp_relay_cut(r, 502, "upstream_failed", NULL, text);
+}
+
+void wp_relay_cut(struct wp_request *r, int status, const char *code, const char *param, const char *text)
+{
+    struct wp_buf b = {0};
+
     if (!r->is_sse) {
         wp_reply_abort(r->x);
         return;
     }
-    snprintf(text, sizeof text, "The worker broke off the stream (%s).", wp_strerror(rc));
     if (!wp_sse_between(&r->sse))
         wp_buf_adds(&b, "\n\n");
-    if (wp_buf_adds(&b, "data: ") < 0 || wp_error_json(&b, 502, "upstream_failed", NULL, text) < 0 || wp_buf_adds(&b, "\n\n") < 0) {
+    if (wp_buf_adds(&b, "data: ") < 0 || wp_error_json(&b, status, code, param, text) < 0 || wp_buf_adds(&b, "\n\n") < 0) {
         wp_reply_abort(r->x);
     } else {
         wp_reply_body(r->x, b.p, b.n);

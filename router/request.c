@@ -54,6 +54,7 @@ void wp_request_unless_used(struct wp_request *r)
     wp_worker_unref(r->pinned);
     atomic_fetch_sub(&router->body_bytes, r->body_counted);
     atomic_fetch_sub(&router->in_flight, 1);
+    wp_list_del(&r->link);
     wp_relay_fini(r);
     wp_buf_fini(&r->in);
     wp_blob_unref(r->body);
@@ -483,6 +484,7 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
     r->kind = kind;
     r->place = &r->slot[0];
     r->usage = (struct wp_usage){-1, -1, -1};
+    wp_list_push(&g->requests, &r->link);
     x->user = r;
     x->ops = &exchange_ops;
     take_id(r);
@@ -494,4 +496,40 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
     else if (x->head->content_length > 0) /* a promise is not believed beyond a megabyte */
         wp_buf_reserve(&r->in, x->head->content_length < (1 << 20) ? (size_t)x->head->content_length : 1 << 20);
     wp_exchange_resume(x); /* it waits when the client expects a 100 first; does nothing once it is answered */
+}
+
+/* The worker is not to blame: it was we who hung up. */
+static void cut(struct wp_request *r)
+{
+    static const char text[] = "The router is shutting down.";
+    struct wp_call *c = r->call;
+
+    r->call = NULL;
+    wp_tokens_cancel(&r->wait);
+    if (r->head_sent) {
+        wp_relay_cut(r, 503, "no_worker", "drain", text);
+        wp_request_move(r, REQ_DONE);
+    } else {
+        answer_error(r, 503, "no_worker", "drain", 1000000, false, text);
+    }
+    if (r->place->worker)
+        wp_request_settle(r, WP_OUTCOME_NEUTRAL, 0);
+    if (c)
+        wp_call_cancel(c);
+}
+
+size_t wp_requests_cut(struct wp_gate *g)
+{
+    size_t n = 0;
+
+    WP_LIST_EACH(&g->requests, at)
+    {
+        struct wp_request *r = WP_CONTAINER(at, struct wp_request, link);
+
+        if (!r->x || r->state == REQ_DONE)
+            continue;
+        cut(r);
+        n++;
+    }
+    return n;
 }

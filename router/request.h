@@ -16,4 +16,7 @@
 /* Takes over the exchange: reads its body, places it, relays the answer. */
 void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind);
 
+/* Ends all requests of a gate whose answers are not out: with an error where nothing was said yet.  How many there were. */
+size_t wp_requests_cut(struct wp_gate *g);
+
 #endif

@@ -17,6 +17,7 @@ struct wp_usage { /* as the engine reported it; negative: unknown */
 
 struct wp_request {
     struct wp_gate *gate;
+    struct wp_list link; /* of the gate's requests */
     struct wp_settings *settings;
     struct wp_exchange *x;
     enum wp_route_kind kind;
@@ -70,6 +71,8 @@ void wp_request_unless_used(struct wp_request *r); /* frees it when nobody will 
 
 extern const struct wp_call_ops wp_relay_ops;
 void wp_relay_drained(struct wp_request *r);
+/* Ends an answer whose head is out, so that the client sees that it is not whole: an event stream by an error event. */
+void wp_relay_cut(struct wp_request *r, int status, const char *code, const char *param, const char *text);
 void wp_relay_fini(struct wp_request *r);
 
 #endif
