@@ -30,6 +30,18 @@ static struct wp_router *router_of(struct admin_call *c)
     return c->admin->gate->router;
 }
 
+/* Who did what to the fleet. */
+static void note(struct admin_call *c, const char *act, struct wp_str id)
+{
+    char peer[64] = "?";
+
+    uv_ip_name(c->x->peer, peer, sizeof peer);
+    if (id.p)
+        wp_log(WP_INFO, "admin", "%s worker=%.*s by=%s", act, (int)(id.n < 128 ? id.n : 128), id.p, peer);
+    else
+        wp_log(WP_INFO, "admin", "%s by=%s", act, peer);
+}
+
 static void say(struct admin_call *c, int status, const char *code, const char *param, const char *text)
 {
     wp_reply_error(c->x, status, code, param, NULL, 0, "%s", text);
@@ -46,6 +58,8 @@ static void answer(struct admin_call *c, int rc, const char *type, struct wp_buf
         wp_reply(c->x, 200, type, NULL, 0, wp_buf_str(b));
     wp_buf_fini(b);
 }
+
+static const char no_worker[] = "There is no worker of that id.";
 
 static void livez(struct admin_call *c)
 {
@@ -85,7 +99,12 @@ static void workers(struct admin_call *c)
 {
     struct wp_buf b = {0};
 
-    answer(c, wp_fleet_workers_json(router_of(c)->fleet, c->id, &b), "application/json", &b);
+    int rc = wp_fleet_workers_json(router_of(c)->fleet, c->id, &b);
+
+    if (rc == WP_ENOENT)
+        say(c, 404, "not_found", "worker", no_worker);
+    else
+        answer(c, rc, "application/json", &b);
 }
 
 static void index_state(struct admin_call *c)
@@ -125,6 +144,8 @@ static void add_worker(struct admin_call *c)
 
     if (rc == 0) {
         rc = wp_fleet_add(router_of(c)->fleet, &w, wp_gate_conf(c->admin->gate), &err);
+        if (rc == 0)
+            note(c, "added", wp_str_of(w.id));
         wp_config_worker_fini(&w);
     }
     if (rc < 0) {
@@ -135,29 +156,30 @@ static void add_worker(struct admin_call *c)
     wp_reply(c->x, 201, "application/json", NULL, 0, WP_STR("{\"added\":true}"));
 }
 
-static void done(struct admin_call *c, int rc)
+static void done(struct admin_call *c, int rc, const char *act)
 {
     if (rc == WP_ENOENT) {
-        say(c, 404, "not_found", "worker", "There is no worker of that id.");
+        say(c, 404, "not_found", "worker", no_worker);
         return;
     }
+    note(c, act, c->id);
     c->admin->workers_changed(c->admin->arg);
     wp_reply(c->x, 200, "application/json", NULL, 0, WP_STR("{\"done\":true}"));
 }
 
 static void remove_worker(struct admin_call *c)
 {
-    done(c, wp_fleet_remove(router_of(c)->fleet, c->id));
+    done(c, wp_fleet_remove(router_of(c)->fleet, c->id), "removed");
 }
 
 static void drain_worker(struct admin_call *c)
 {
-    done(c, wp_fleet_drain(router_of(c)->fleet, c->id, true));
+    done(c, wp_fleet_drain(router_of(c)->fleet, c->id, true), "drained");
 }
 
 static void undrain_worker(struct admin_call *c)
 {
-    done(c, wp_fleet_drain(router_of(c)->fleet, c->id, false));
+    done(c, wp_fleet_drain(router_of(c)->fleet, c->id, false), "undrained");
 }
 
 static void explain_asked(struct admin_call *c)
@@ -202,7 +224,10 @@ static void explain(struct admin_call *c)
 static void reload(struct admin_call *c)
 {
     struct wp_buf said = {0}, b = {0};
-    int rc = c->admin->reload(c->admin->arg, &said);
+    int rc;
+
+    note(c, "reload", (struct wp_str){0});
+    rc = c->admin->reload(c->admin->arg, &said);
 
     if (rc < 0) {
         wp_reply_error(c->x, 400, "invalid_configuration", NULL, NULL, 0, WP_STR_FMT, WP_STR_ARG(wp_buf_str(&said)));
@@ -299,6 +324,7 @@ static const struct wp_exchange_ops call_ops = {.on_body = on_body, .on_body_end
 
 void wp_admin_on_request(struct wp_exchange *x, void *arg)
 {
+    const struct wp_field bearer = {WP_STR("www-authenticate"), WP_STR("Bearer")};
     struct wp_admin *a = arg;
     const struct wp_config *conf = wp_gate_conf(a->gate);
     const char *key = conf->listen.admin_key;
@@ -308,14 +334,16 @@ void wp_admin_on_request(struct wp_exchange *x, void *arg)
     char allow[64];
 
     r = find(x->head, &id, allow);
+    x->ops = &wp_answer_only; /* until a call takes over */
     if (!(r && r->open) && key[0] && !wp_router_key_ok(x->head, &key, 1))
-        wp_router_refuse(a->gate, x, (struct wp_str){0}, 401, "unauthorized", NULL, 0, "The admin key is needed.");
+        wp_reply_error(x, 401, "unauthorized", NULL, &bearer, 1, "The admin key is needed.");
     else if (!r && allow[0])
-        wp_router_refuse(a->gate, x, (struct wp_str){0}, 405, "method_not_allowed", allow, 0, "This call takes %s.", allow);
+        wp_reply_error(x, 405, "method_not_allowed", NULL, &(struct wp_field){WP_STR("allow"), wp_str_of(allow)}, 1,
+                       "This call takes %s.", allow);
     else if (!r)
-        wp_router_refuse(a->gate, x, (struct wp_str){0}, 404, "not_found", NULL, 0, "There is no such call here.");
+        wp_reply_error(x, 404, "not_found", NULL, NULL, 0, "There is no such call here.");
     else if (!(c = wp_calloc(1, sizeof *c)))
-        wp_router_refuse(a->gate, x, (struct wp_str){0}, 503, "overloaded", "body_memory", 1000000, "The router is out of memory.");
+        wp_reply_error(x, 503, "overloaded", "body_memory", NULL, 0, "The router is out of memory.");
     else {
         c->admin = a;
         c->x = x;

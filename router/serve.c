@@ -287,7 +287,7 @@ static void on_hup(uv_signal_t *h, int number)
 {
     struct wp_buf said = {0};
 
-    (void)number;
+    wp_log(WP_INFO, "serve", "signal %d: reload", number);
     reload(h->data, &said);
     wp_buf_fini(&said);
 }

@@ -51,6 +51,7 @@ def test_every_call_without_a_key():
                 continue  # the page comes with a later issue
             got = raw(r.admin, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
             assert check_error(got, 404)["code"] == "not_found", path
+        assert r.metric('warmpath_requests_total{code="404"}') is None, "the admin port's answers are not the API's"
         for method, path, allow in (("PUT", "/workers", {"GET", "HEAD", "POST"}), ("GET", "/explain", {"POST"}), ("POST", "/metrics", {"GET", "HEAD"}),
                                     ("POST", f"/workers/{ident(e)}", {"GET", "HEAD", "DELETE"}), ("GET", "/reload", {"POST"})):
             status, h, body = http(r.admin, method, path)
@@ -214,6 +215,8 @@ def test_workers_at_run_time():
         for name in (ident(e), "extra"):
             assert http(r.admin, "POST", f"/workers/{name}/undrain", b"")[0] == 200
         assert http(r.admin, "DELETE", "/workers/extra")[0] == 200
+        for act in ("added", "drained", "undrained", "removed"):
+            until(lambda: r.grep(f"info admin: {act} worker=extra by=127\\.0\\.0\\.1$"), 5, act)
         for method, path in (("DELETE", "/workers/extra"), ("POST", "/workers/extra/drain"), ("POST", "/workers/extra/undrain"), ("GET", "/workers/extra")):
             assert http(r.admin, method, path)[0] == 404, path
         extra.close()
