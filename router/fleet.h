@@ -69,6 +69,7 @@ int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *ou
 /* base: adapters have the tokenizer of their base model. */
 void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str base, uint64_t bytes, uint64_t tokens);
 
+struct wp_placement;
 struct wp_want {
     const struct wp_model_info *model; /* NULL: whatever `only` serves */
     struct wp_prompt *prompt;          /* hashed for every block size of model; NULL or none: placed by load */
@@ -80,7 +81,7 @@ struct wp_want {
     bool ranked;            /* the client chose the rank, and may */
     uint32_t rank;
     struct wp_worker *only; /* this one and no other (the repeat of a reuse race, a stored response), or NULL */
-    bool again;             /* on `only`, as the repeat of an attempt that still counts there */
+    const struct wp_placement *again; /* on `only`, as the repeat of this attempt, which still counts there; else NULL */
 };
 
 enum wp_place_result {

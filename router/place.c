@@ -352,6 +352,17 @@ static void size_history(struct wp_fleet *f, struct wp_seat seat, uint32_t space
         wp_map_put(&f->sized, key, blocks);
 }
 
+static bool decides(const struct wp_worker *w, const struct wp_placement *p)
+{
+    return p->probe_of_breaker && w->half_open_by == p;
+}
+
+/* The repeat of a straggler goes to an open breaker's worker, too, but is not what the breaker waits for. */
+static bool may_probe(const struct wp_worker *w, const struct wp_placement *repeated)
+{
+    return w->breaker != WP_BREAKER_CLOSED && (!repeated || decides(w, repeated));
+}
+
 static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, size_t chosen, uint64_t now_us)
 {
     struct wp_seat seat = f->candidate[chosen];
@@ -367,7 +378,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         .hit_tokens = v->hit_tokens,
         .ttft_us = f->verdict[chosen].ttft_us,
         .placed_us = now_us,
-        .probe_of_breaker = w->breaker != WP_BREAKER_CLOSED,
+        .probe_of_breaker = may_probe(w, want->again),
     };
     memcpy(p->hit_tier, v->hit_tier, sizeof p->hit_tier);
     w->requests++;
@@ -485,8 +496,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     in_flight_over(f, p, now);
     if (rest_us && now + rest_us > w->rest_until_us)
         w->rest_until_us = now + rest_us;
-    /* Others than the one that decides are stragglers of the time before it opened, or were repeated. */
-    if (w->breaker == WP_BREAKER_CLOSED || (p->probe_of_breaker && w->half_open_by == p))
+    /* Others than the one that decides are stragglers of the time before it opened, or were repeated: a burst opens it once. */
+    if (decides(w, p) || (w->breaker == WP_BREAKER_CLOSED && p->placed_us >= w->opened_us))
         wp_worker_outcome(w, o, f->conf, now);
     r = wp_records_at(&f->records, p->record);
     if (r)

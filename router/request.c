@@ -109,7 +109,7 @@ static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_re
         .avoid = r->failed,
         .n_avoid = r->n_failed,
         .only = r->race_repeat ? r->place->worker : r->pinned,
-        .again = r->race_repeat,
+        .again = r->race_repeat ? r->place : NULL,
     };
     uint64_t rank;
 

@@ -222,6 +222,7 @@ void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_c
     w->open_us = w->open_us ? w->open_us * 2 : conf->health.interval_us;
     if (w->open_us > OPEN_MAX_US)
         w->open_us = OPEN_MAX_US;
+    w->opened_us = now_us;
     w->open_until_us = now_us + w->open_us;
     wp_log(WP_WARN, "worker", "worker=%s breaker open for %.1f s after %u failures", w->conf.id, (double)w->open_us / 1e6,
            w->failures);

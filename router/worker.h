@@ -55,7 +55,7 @@ struct wp_worker {
     unsigned failures; /* attempts in a row */
     bool half_open_busy;
     const void *half_open_by; /* the placement that decides */
-    uint64_t open_until_us, open_us, rest_until_us;
+    uint64_t opened_us, open_until_us, open_us, rest_until_us;
     struct wp_engine_model *model; /* as the engine or the configuration lists them */
     size_t n_models;
     bool models_fixed; /* by the configuration */

@@ -465,7 +465,7 @@ static void a_repeat_does_not_stand_in_its_own_way(void)
         EXPECT_INT("the second round is the breaker's one request", round, r.p.probe_of_breaker);
         first = (struct wp_placement){0};
         r.want.only = r.p.worker;
-        r.want.again = true;
+        r.want.again = &r.p;
         EXPECT_INT("once more", WP_PLACED, wp_fleet_place(fleet, &r.want, &first, &r.why, &r.retry_us));
         end(&r, WP_OUTCOME_NEUTRAL);
         EXPECT_INT("the repeat decides now", round, first.worker->half_open_busy);
@@ -508,6 +508,45 @@ static void one_request_goes_to_a_half_open_worker_and_decides(void)
     EXPECT_INT("closed", WP_BREAKER_CLOSED, w->breaker);
     done(&a);
     done(&b);
+    wp_worker_unref(w);
+    expect_at_rest();
+    tear_down();
+}
+
+/* Requests of one burst: what was sent before the breaker opened, or repeats that, does not make it wait longer. */
+static void a_burst_opens_the_breaker_once(void)
+{
+    struct req r[5];
+    struct wp_placement repeat = {0};
+    struct wp_worker *w;
+
+    SET_UP("health.fail=1", "health.interval_s=0.01", "log.level=error");
+    add_up("w1", (struct answer){0});
+    w = wp_fleet_find(fleet, WP_STR("w1"));
+    for (unsigned i = 0; i < 4; i++) {
+        req_tokens(&r[i], "m", i, 64);
+        expect_placed("burst", &r[i], "w1");
+    }
+    end(&r[0], WP_OUTCOME_FAILED);
+    EXPECT_INT("open", WP_BREAKER_OPEN, w->breaker);
+    r[1].want.only = w;
+    r[1].want.again = &r[1].p;
+    EXPECT_INT("the reuse race is repeated there", WP_PLACED,
+               wp_fleet_place(fleet, &r[1].want, &repeat, &r[1].why, &r[1].retry_us));
+    end(&r[1], WP_OUTCOME_NEUTRAL);
+    EXPECT_INT("which does not half open it", WP_BREAKER_OPEN, w->breaker);
+    wp_fleet_end(fleet, &repeat, WP_OUTCOME_FAILED, 0);
+    EXPECT_UINT("nor double its time", 10000, w->open_us);
+    req_tokens(&r[4], "m", 4, 64);
+    while (place(&r[4]) != WP_PLACED)
+        ; /* ten milliseconds */
+    end(&r[4], WP_OUTCOME_GOOD);
+    EXPECT_INT("closed", WP_BREAKER_CLOSED, w->breaker);
+    end(&r[2], WP_OUTCOME_FAILED);
+    end(&r[3], WP_OUTCOME_FAILED);
+    EXPECT_INT("stragglers do not open it again", WP_BREAKER_CLOSED, w->breaker);
+    for (int i = 0; i < 5; i++)
+        done(&r[i]);
     wp_worker_unref(w);
     expect_at_rest();
     tear_down();
@@ -1015,6 +1054,7 @@ const struct wp_suite suite_fleet = {
         {"a failed worker is avoided, and an only one is kept", a_failed_worker_is_avoided_and_an_only_one_is_kept},
         {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
         {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
+        {"a burst opens the breaker once", a_burst_opens_the_breaker_once},
         {"a prompt counts where it went", a_prompt_counts_where_it_went},
         {"each block size is matched at its own", each_block_size_is_matched_at_its_own},
         {"adapters and models share nothing", adapters_and_models_share_nothing},
