@@ -134,6 +134,9 @@ static int read_prompt(struct wp_asked *a, enum wp_route_kind kind, size_t body_
                                                    : (uint32_t)fmin(bytes / a->model.bytes_per_token + 1, UINT32_MAX);
     if (kind == WP_ROUTE_OPAQUE && a->tokens > FILE_TOKENS)
         a->tokens = FILE_TOKENS;
+    /* An estimate beyond what an engine takes is wrong, or the engine will refuse: neither keeps a worker busy for longer. */
+    if (a->prompt.kind != WP_PROMPT_TOKENS && a->model.max_len && a->tokens > a->model.max_len)
+        a->tokens = a->model.max_len;
     return 0;
 }
 

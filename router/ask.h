@@ -22,7 +22,7 @@ struct wp_asked {
     struct wp_str model_name; /* as the client wrote it, decoded; absent when it did not */
     struct wp_model_info model;
     struct wp_prompt prompt; /* hashed; of its text and tokens only the lengths are left */
-    uint32_t tokens; /* of the prompt; estimated unless its kind is tokens */
+    uint32_t tokens; /* of the prompt; estimated, and no more than the model takes, unless its kind is tokens */
 };
 
 int wp_refuse(struct wp_refusal *no, int status, const char *code, const char *param, uint64_t retry_us, const char *fmt, ...)

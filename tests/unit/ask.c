@@ -266,6 +266,37 @@ static void no_allocation_that_fails_is_taken_for_the_clients_fault(void)
     tear_down();
 }
 
+/* A million words for a model that takes 100 tokens; ids are counted, whatever they come to. */
+static void an_estimate_is_no_longer_than_the_model_takes(void)
+{
+    static const char *const kinds[] = {"\"prompt\":\"", "\"messages\":[{\"role\":\"user\",\"content\":\""};
+    static const char *const ends[] = {"\"}", "\"}]}"};
+    struct wp_buf b = {0};
+
+    set_up(NULL, 0);
+    worker("{\"url\":\"http://127.0.0.1:1\",\"id\":\"w1\",\"models\":[\"test-model\"],\"max_model_len\":100}", true);
+    for (int i = 0; i < 2; i++) {
+        b.n = 0;
+        wp_buf_printf(&b, "{\"model\":\"test-model\",%s", kinds[i]);
+        for (int k = 0; k < 1000; k++)
+            wp_buf_adds(&b, "word ");
+        wp_buf_adds(&b, ends[i]);
+        wp_buf_add(&b, "", 1);
+        EXPECT_INT("taken", 0, ask(i ? WP_ROUTE_CHAT : WP_ROUTE_COMPLETIONS, NULL, b.p));
+        EXPECT_UINT("as much as it takes", 100, asked.tokens);
+    }
+    b.n = 0;
+    wp_buf_adds(&b, "{\"model\":\"test-model\",\"prompt\":[1");
+    for (int k = 0; k < 119; k++)
+        wp_buf_adds(&b, ",2");
+    wp_buf_adds(&b, "]}");
+    wp_buf_add(&b, "", 1);
+    EXPECT_INT("taken", 0, ask(WP_ROUTE_COMPLETIONS, NULL, b.p));
+    EXPECT_UINT("counted", 120, asked.tokens);
+    wp_buf_fini(&b);
+    tear_down();
+}
+
 const struct wp_suite suite_ask = {
     "ask",
     (const struct wp_test[]){
@@ -274,6 +305,8 @@ const struct wp_suite suite_ask = {
         {"one model needs no name", one_model_needs_no_name},
         {"trusted clients may steer", trusted_clients_may_steer},
         {"tokens are counted or estimated", tokens_are_counted_or_estimated},
+        {"an estimate is no longer than the model takes",
+         an_estimate_is_no_longer_than_the_model_takes},
         {"salt and adapter make other blocks", salt_and_adapter_make_other_blocks},
         {"a session key is the first there is", a_session_key_is_the_first_there_is},
         {"explain guesses the route by members", explain_guesses_the_route_by_members},
