@@ -300,8 +300,8 @@ void wp_relay_cut(struct wp_request *r, int status, const char *code, const char
 
 /*
  * A reused connection that dies before a byte of the answer may have been closed under us (the reuse race: the worker is well) or may be a worker that this
- * very request killed; nobody can tell.  So it is repeated on the same worker, on a fresh connection, and it counts as one of
- * the two deaths that a request may see.
+ * very request killed; nobody can tell.  So it is repeated once on the same worker, on a fresh connection.  If that dies too the worker
+ * died, and is one of the two that a request may take down.
  */
 static void failed_before_head(struct wp_request *r, const struct wp_call *c, int rc)
 {
@@ -315,13 +315,14 @@ static void failed_before_head(struct wp_request *r, const struct wp_call *c, in
         wp_request_fail(r, rc, c->why, false);
         return;
     }
-    r->lost += died;
-    if (died && c->reused && r->lost < 2) {
+    if (died && c->reused && !r->races && !r->lost) {
+        r->races++;
         r->race_repeat = true;
         if (wp_request_retry(r, "reuse", WP_OUTCOME_NEUTRAL, 0, false))
             return;
         r->race_repeat = false;
     }
+    r->lost += died;
     if (wp_is_our_trouble(rc))
         o = WP_OUTCOME_NEUTRAL;
     if (r->lost < 2 && wp_request_retry(r, reason, o, 0, rc == WP_ETIMEDOUT && c->phase != WP_CALL_CONNECT))

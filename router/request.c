@@ -6,8 +6,8 @@
  * first byte is written, PREFILL until the answer's head is on its way to the client, STREAM until it ends.  relay.c does the last two.
  *
  * Failing before STREAM: another worker, at most retry.attempts times.  Free of the retry budget: connect failures and the reuse race, since the
- * engine has seen nothing (the race is repeated once on the same worker, on a fresh connection), and a worker that died with the
- * request in flight: but of those at most two, then the request itself is suspected and answered 502.  Failing in STREAM: the stream ends in an error event.
+ * engine has seen nothing (the race is repeated once on the same worker, on a fresh connection, and when that dies too the worker is the first
+ * of two), and a worker that died with the request in flight: but of those at most two, then the request itself is suspected and answered 502.  Failing in STREAM: the stream ends in an error event.
  * The client goes: the call is cancelled, which closes the engine's connection.
  *
  * Ownership: the request is freed when the exchange is over and every call has said on_over.
@@ -174,7 +174,7 @@ bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome 
 
     if (!r->gate->client) /* the gate closes: nothing can be sent any more */
         return false;
-    if (!r->x || r->head_sent || r->attempts >= WP_ATTEMPTS_MAX || (!r->race_repeat && r->attempts > conf->retry.attempts))
+    if (!r->x || r->head_sent || r->attempts >= WP_ATTEMPTS_MAX || (!r->race_repeat && r->attempts - r->races > conf->retry.attempts))
         return false;
     if (!r->race_repeat && (r->pinned || !avoid_worker(r, r->place->worker)))
         return false;
@@ -259,7 +259,7 @@ static void dispatch(struct wp_request *r)
         .connect_us = conf->limits.connect_us,
         .first_byte_us = first_byte_us(r),
         .idle_us = conf->limits.idle_us,
-        .fresh = r->race_repeat || r->lost > 0,
+        .fresh = r->races || r->lost,
         .ops = &wp_relay_ops,
         .user = r,
     };

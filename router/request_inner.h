@@ -39,7 +39,8 @@ struct wp_request {
     struct wp_worker *failed[WP_ATTEMPTS_MAX]; /* references */
     size_t n_failed;
     unsigned attempts;          /* begun */
-    unsigned lost;              /* connections that died under it before an answer */
+    unsigned lost;              /* workers that died under it before an answer */
+    unsigned races;             /* repeats of a reuse race: attempts, but no other workers */
     struct wp_call *call;
     unsigned calls_open; /* cancelled ones too: the request outlives them all */
     uint64_t rest_us;  /* the pause the engine asked for with the answer that was passed on */

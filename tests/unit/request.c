@@ -437,6 +437,37 @@ static void a_kept_connection_that_dies_is_no_failure(void)
     tear_down();
 }
 
+/* The race's repeat dies as well: that was one worker, and there is another. */
+static void a_worker_that_dies_twice_is_one_worker(void)
+{
+    const struct raw_step *const twice[] = {
+        SCRIPT(ASKED, {RAW_SEND, JSON, 0}, ASKED, {RAW_HOLD, NULL, 0}, {RAW_CLOSE, NULL, 0}),
+        SCRIPT(ASKED, {RAW_CLOSE, NULL, 0})};
+
+    for (int other_dies = 0; other_dies < 2; other_dies++) {
+        SET_UP(twice[0], other_dies ? twice[1] : SCRIPT(SERVED), SCRIPT(ASKED, {RAW_CLOSE, NULL, 0}));
+        rig.engine[0].script = twice;
+        rig.engine[0].n_scripts = 2;
+        wp_fleet_drain(rig.router.fleet, WP_STR("w1"), true);
+        wp_fleet_drain(rig.router.fleet, WP_STR("w2"), true);
+        post(BODY);
+        TURN_UNTIL(rig.overs);
+        EXPECT_INT("served", 200, rig.status);
+        post(BODY);
+        TURN_UNTIL(rig.engine[0].holding);
+        wp_fleet_drain(rig.router.fleet, WP_STR("w1"), false);
+        wp_fleet_drain(rig.router.fleet, WP_STR("w2"), other_dies == 0);
+        raw_server_go(&rig.engine[0]);
+        TURN_UNTIL(rig.overs);
+        EXPECT_INT("the other one serves, or is the second", other_dies ? 502 : 200, rig.status);
+        expect_at_rest();
+        EXPECT_UINT("on the kept connection, and on a fresh one", 3, asked(0));
+        EXPECT_UINT("then elsewhere, once", 1, asked(1) + asked(2));
+        EXPECT_UINT("it failed once", 1, failures(0));
+        tear_down();
+    }
+}
+
 /* ---- labels, memory ---- */
 
 static void names_that_clients_invent_are_no_labels(void)
@@ -594,6 +625,7 @@ const struct wp_suite suite_request = {
         {"no request takes more than two workers down",
          no_request_takes_more_than_two_workers_down},
         {"a kept connection that dies is no failure", a_kept_connection_that_dies_is_no_failure},
+        {"a worker that dies twice is one worker", a_worker_that_dies_twice_is_one_worker},
         {"names that clients invent are no labels", names_that_clients_invent_are_no_labels},
         {"no allocation that fails leaves a request", no_allocation_that_fails_leaves_a_request},
         {"a prompt of text waits for its ids", a_prompt_of_text_waits_for_its_ids},
