@@ -109,7 +109,7 @@ enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *wa
                                     uint64_t *retry_after_us);
 void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p);             /* its first token came */
 void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n); /* and more */
-/* Ends it, with what it says about the worker; the reference is dropped.  rest_us: the engine asked for that pause. */
+/* Ends it, with what it says about the worker; the reference is dropped.  rest_us: the pause that a busy engine asked for, or 0. */
 void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o, uint64_t rest_us);
 
 /* Prices want on every worker, dispatches nothing, appends the JSON of POST /explain. */

@@ -75,10 +75,10 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
                                  w->n_models ? w->model[0].max_len : 0, w->block_size, (unsigned long long)w->kv_tokens);
     rc = rc ? rc : strings(b, w->conf.tags);
     rc = rc ? rc : wp_buf_printf(b, ",\"in_flight\":%u,\"decoding\":%u,\"prefill_backlog_tokens\":%llu,\"wait_us\":%.0f,"
-                                    "\"requests\":%llu,\"failed\":%llu,\"profile\":\"%s\",\"speed\":%g,\"correction\":%.4g",
+                                    "\"requests\":%llu,\"failed\":%llu,\"busy\":%llu,\"profile\":\"%s\",\"speed\":%g,\"correction\":%.4g",
                                  s.in_flight, s.decoding, (unsigned long long)s.backlog_tokens, s.wait_us,
                                  (unsigned long long)w->requests,
-                                 (unsigned long long)w->errors, w->profile.name, w->profile.speed, w->correction);
+                                 (unsigned long long)w->errors, (unsigned long long)w->busies, w->profile.name, w->profile.speed, w->correction);
     rc = rc ? rc : known(b, "reported_running", w->reported_running);
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);

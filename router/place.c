@@ -212,7 +212,10 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
         } else if (want->again) { /* takes over the place of the attempt that it repeats: what that one fills up must not keep it out */
             n = look_at_ranks(f, want, w, n, now_us, &last_space);
         } else if (!wp_worker_ready(w, now_us, &not_now)) {
-            away++;
+            if (now_us < w->crowd_until_us) /* it would say 429 */
+                busy++;
+            else
+                away++;
             *why = not_now;
             in_us = ready_in(w, now_us, f->conf);
             if (in_us < *retry_after_us)
@@ -484,7 +487,6 @@ void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n)
 
 void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o, uint64_t rest_us)
 {
-    static const char *const words[] = {"neutral", "good", "failed"};
     struct wp_worker *w = p->worker;
     uint64_t now = wp_now_us();
     struct wp_record *r;
@@ -494,14 +496,16 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     pthread_mutex_lock(&f->lock);
     wp_load_end(&p->rank->load, &p->item, &w->profile, now);
     in_flight_over(f, p, now);
-    if (rest_us && now + rest_us > w->rest_until_us)
-        w->rest_until_us = now + rest_us;
+    if (o == WP_OUTCOME_BUSY)
+        wp_worker_busy(w, p->placed_us, rest_us, f->conf, now);
+    else if (o == WP_OUTCOME_GOOD)
+        wp_worker_served(w);
     /* Others than the one that decides are stragglers of the time before it opened, or were repeated: a burst opens it once. */
     if (decides(w, p) || (w->breaker == WP_BREAKER_CLOSED && p->placed_us >= w->opened_us))
         wp_worker_outcome(w, o, f->conf, now);
     r = wp_records_at(&f->records, p->record);
     if (r)
-        snprintf(r->outcome, sizeof r->outcome, "%s", words[o]);
+        snprintf(r->outcome, sizeof r->outcome, "%s", wp_outcome_names[o]);
     if (w->gone && p->rank->load.in_flight == 0)
         wp_index_drop(f->index, p->rank->holder);
     pthread_mutex_unlock(&f->lock);

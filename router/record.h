@@ -31,7 +31,7 @@ struct wp_record {
     size_t n;         /* candidates kept, best first */
     struct wp_candidate candidate[WP_RECORD_CANDIDATES];
     double predicted_ttft_us, actual_ttft_us; /* NaN: unknown */
-    char outcome[16];                         /* "", "good", "failed", "neutral" */
+    char outcome[16];                         /* "", or one of wp_outcome_names */
 };
 
 struct wp_records {

@@ -162,6 +162,7 @@ static void conclude(struct wp_request *r, bool whole)
 {
     bool asked_to_wait = r->status == 503 && r->rest_us; /* it rests, as it said: it does not fail */
     enum wp_outcome o = !whole || (r->status >= 500 && !asked_to_wait) || r->error_first ? WP_OUTCOME_FAILED
+                        : r->status == 429 || asked_to_wait                              ? WP_OUTCOME_BUSY
                         : r->status >= 400                                               ? WP_OUTCOME_NEUTRAL
                                                                                          : WP_OUTCOME_GOOD;
 
@@ -202,9 +203,8 @@ static bool try_elsewhere(struct wp_request *r, const struct wp_head *h)
 {
     uint64_t rest = wp_retry_after_us(wp_head_get(h, "retry-after"), r->settings->conf->limits.rest_max_us);
     struct wp_call *c = r->call;
-    enum wp_outcome o = h->status == 503 && !rest ? WP_OUTCOME_FAILED : WP_OUTCOME_NEUTRAL;
-
     bool unloaded = h->status == 404 && r->ask.model.lora.p; /* the worker has dropped an adapter that it listed a moment ago */
+    enum wp_outcome o = unloaded ? WP_OUTCOME_NEUTRAL : h->status == 503 && !rest ? WP_OUTCOME_FAILED : WP_OUTCOME_BUSY;
 
     if (h->status != 429 && h->status != 503 && !unloaded)
         return false;

@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 const char *const wp_breaker_names[] = {"closed", "half_open", "open"};
-enum { OPEN_MAX_US = 30000000 };
+const char *const wp_outcome_names[] = {"neutral", "good", "failed", "busy"};
+enum { OPEN_MAX_US = 30000000, CROWDED = 3, REST_MIN_US = 500000, REST_MAX_US = 30000000 };
 
 struct wp_worker *wp_worker_ref(struct wp_worker *w)
 {
@@ -207,7 +208,7 @@ void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_c
         w->open_us = 0;
         return;
     }
-    if (o == WP_OUTCOME_NEUTRAL) {
+    if (o != WP_OUTCOME_FAILED) {
         w->half_open_busy = false;
         return;
     }
@@ -226,6 +227,47 @@ void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_c
     w->open_until_us = now_us + w->open_us;
     wp_log(WP_WARN, "worker", "worker=%s breaker open for %.1f s after %u failures", w->conf.id, (double)w->open_us / 1e6,
            w->failures);
+}
+
+static void rest(struct wp_worker *w, uint64_t us, const char *why, uint64_t now_us)
+{
+    uint64_t skipped;
+
+    if (now_us + us > w->rest_until_us)
+        w->rest_until_us = now_us + us;
+    if (us && wp_log_may(&w->rest_said, now_us, &skipped))
+        wp_log(WP_WARN, "worker", "worker=%s rests for %.1f s: %s; it rested %llu times more since this was last said", w->conf.id,
+               (double)us / 1e6, why, (unsigned long long)skipped);
+}
+
+/*
+ * An engine that says no at once looks idle, and would be sent more and more.  What it was sent before its rest began says nothing new when
+ * it is refused.
+ */
+void wp_worker_busy(struct wp_worker *w, uint64_t placed_us, uint64_t asked_us, const struct wp_config *conf, uint64_t now_us)
+{
+    uint64_t most = conf->limits.rest_max_us < REST_MAX_US ? conf->limits.rest_max_us : REST_MAX_US;
+
+    w->busies++;
+    if (asked_us) {
+        rest(w, asked_us, "it asked for that", now_us);
+        return;
+    }
+    if (placed_us < w->rested_us || ++w->crowded < CROWDED)
+        return;
+    w->rest_us = w->rest_us ? w->rest_us * 2 : REST_MIN_US;
+    if (w->rest_us > most)
+        w->rest_us = most;
+    w->rested_us = now_us;
+    w->crowd_until_us = now_us + w->rest_us;
+    rest(w, w->rest_us, "it answers 429 without Retry-After", now_us);
+}
+
+/* A full engine that is busy with what it has must not be left to run empty. */
+void wp_worker_served(struct wp_worker *w)
+{
+    w->crowded = 0;
+    w->rest_us = 0;
 }
 
 static void take_models(struct wp_worker *w, struct wp_engine_facts *f)

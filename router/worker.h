@@ -9,7 +9,8 @@
  *     up         probes: down after health.fail bad ones in a row, up after health.pass good ones
  *     breaker    requests: closed -> open after health.fail failed attempts in a row, for a time that doubles from one probe
  *                interval to 30 s -> half open: one request goes; its end decides.  A good probe never closes it.
- *     resting    the engine said Retry-After: until then
+ *     resting    the engine said Retry-After: until then.  Or it said 429 without one, three times in a row: for half a second, doubling to 30 s
+ *                as long as it answers nothing good
  *     draining   an operator said so
  */
 #ifndef WP_ROUTER_WORKER_H
@@ -17,6 +18,7 @@
 
 #include "adapters/adapter.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/metrics.h"
 #include "policies/load.h"
 #include "router/config.h"
@@ -53,9 +55,12 @@ struct wp_worker {
     char trouble[160]; /* why it is not up, for people */
     enum wp_breaker breaker;
     unsigned failures; /* attempts in a row */
+    unsigned crowded;  /* 429 in a row, without Retry-After, of attempts that began after its last rest did */
     bool half_open_busy;
     const void *half_open_by; /* the placement that decides */
     uint64_t opened_us, open_until_us, open_us, rest_until_us;
+    uint64_t rested_us, rest_us, crowd_until_us; /* of the rests that we gave it unasked: when the last began, how long it was, its end */
+    struct wp_log_limit rest_said;
     struct wp_engine_model *model; /* as the engine or the configuration lists them */
     size_t n_models;
     bool models_fixed; /* by the configuration */
@@ -65,7 +70,7 @@ struct wp_worker {
     struct wp_profile profile;
     double correction; /* measured / predicted prefill time */
     double reported_running, reported_waiting, kv_usage; /* negative: unknown */
-    uint64_t requests, errors;
+    uint64_t requests, errors, busies; /* busies: answers 429, and 503 with Retry-After */
     char version[32];
 };
 
@@ -84,9 +89,16 @@ void wp_worker_unlist(struct wp_worker *w, struct wp_str model); /* an adapter i
 uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks */
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
-/* An attempt ended: failed moves the breaker, good closes it, neither (cancelled, 4xx) frees a half-open slot. */
-enum wp_outcome { WP_OUTCOME_NEUTRAL, WP_OUTCOME_GOOD, WP_OUTCOME_FAILED };
+/*
+ * An attempt ended: failed moves the breaker, good closes it, neither (cancelled, 4xx) frees a half-open slot.  Busy (429, or 503 with
+ * Retry-After) is neither, too, and goes to wp_worker_busy() besides.
+ */
+enum wp_outcome { WP_OUTCOME_NEUTRAL, WP_OUTCOME_GOOD, WP_OUTCOME_FAILED, WP_OUTCOME_BUSY, WP_OUTCOMES };
+extern const char *const wp_outcome_names[];
 void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us);
+void wp_worker_served(struct wp_worker *w); /* something good, also of the time before it rested: its next rest is a short one */
+/* placed_us: when the attempt began; asked_us: the pause that the engine asked for, or 0. */
+void wp_worker_busy(struct wp_worker *w, uint64_t placed_us, uint64_t asked_us, const struct wp_config *conf, uint64_t now_us);
 void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf);
 
 #endif

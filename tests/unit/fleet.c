@@ -395,7 +395,7 @@ static void each_no_has_its_reason(void)
     EXPECT_TEXT("why", "drain", wp_str_of(r.why));
     wp_fleet_drain(fleet, WP_STR("w1"), false);
     expect_placed("undrained", &r, "w1");
-    wp_fleet_end(fleet, &r.p, WP_OUTCOME_NEUTRAL, 3000000);
+    wp_fleet_end(fleet, &r.p, WP_OUTCOME_BUSY, 3000000);
     EXPECT_INT("the engine asked for a pause", WP_PLACE_NOBODY, place(&r));
     EXPECT_TEXT("why", "resting", wp_str_of(r.why));
     EXPECT_TRUE("until then", r.retry_us > 2000000 && r.retry_us <= 3000000);
@@ -548,6 +548,24 @@ static void a_burst_opens_the_breaker_once(void)
     for (int i = 0; i < 5; i++)
         done(&r[i]);
     wp_worker_unref(w);
+    expect_at_rest();
+    tear_down();
+}
+
+static void who_refuses_all_rests_and_the_answer_is_busy(void)
+{
+    struct req r;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    req_tokens(&r, "m", 1, 40);
+    for (int i = 0; i < 3; i++) {
+        expect_placed("refused", &r, "w1");
+        end(&r, WP_OUTCOME_BUSY);
+    }
+    EXPECT_INT("as its engine would say", WP_PLACE_BUSY, place(&r));
+    EXPECT_TRUE("for half a second", r.retry_us > 400000 && r.retry_us <= 500000);
+    done(&r);
     expect_at_rest();
     tear_down();
 }
@@ -1003,7 +1021,7 @@ static void *one_loop(void *arg)
             if (under_way[i]) {
                 wp_fleet_first(fleet, &flight[i].p);
                 wp_fleet_tokens(fleet, &flight[i].p, 3);
-                wp_fleet_end(fleet, &flight[i].p, (enum wp_outcome)wp_rng_below(&rng, 3), 0);
+                wp_fleet_end(fleet, &flight[i].p, (enum wp_outcome)wp_rng_below(&rng, WP_OUTCOMES), 0);
                 wp_arena_fini(&flight[i].arena);
                 under_way[i] = false;
                 break;
@@ -1055,6 +1073,7 @@ const struct wp_suite suite_fleet = {
         {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
         {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
         {"a burst opens the breaker once", a_burst_opens_the_breaker_once},
+        {"who refuses all rests, and the answer is busy", who_refuses_all_rests_and_the_answer_is_busy},
         {"a prompt counts where it went", a_prompt_counts_where_it_went},
         {"each block size is matched at its own", each_block_size_is_matched_at_its_own},
         {"adapters and models share nothing", adapters_and_models_share_nothing},

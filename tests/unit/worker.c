@@ -315,6 +315,45 @@ static void a_good_probe_never_closes_the_breaker(void)
     tear_down();
 }
 
+static void busy(uint64_t placed_us, uint64_t asked_us, uint64_t now_us)
+{
+    outcome(WP_OUTCOME_BUSY, now_us);
+    wp_worker_busy(w, placed_us, asked_us, conf, now_us);
+}
+
+/* 429 without Retry-After: its own end, doubling, bounded; a burst counts once. */
+static void who_says_no_to_everything_rests(void)
+{
+    static const uint64_t want_ms[] = {500, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
+    static const char *const set[] = {"limits.rest_max_s=0"};
+    uint64_t now = 1000;
+
+    breaker_set_up();
+    busy(now, 0, now);
+    busy(now, 0, now);
+    EXPECT_WHY("two may happen", "ready", now);
+    for (size_t i = 0; i < sizeof want_ms / sizeof want_ms[0]; i++) {
+        busy(now, 0, now);
+        EXPECT_UINT("rests", want_ms[i] * 1000, w->rest_until_us - now);
+        EXPECT_WHY("rests", "resting", now);
+        for (int k = 0; k < 50; k++)
+            busy(now - 1, 0, now + 1); /* under way when it began */
+        now = w->rest_until_us;
+        EXPECT_WHY("has rested", "ready", now);
+    }
+    EXPECT_INT("it has not failed", WP_BREAKER_CLOSED, w->breaker);
+    EXPECT_UINT("counted", 2 + 51 * 8, w->busies);
+    busy(now, 2000000, now);
+    EXPECT_UINT("what it asks for it gets", now + 2000000, w->rest_until_us);
+    tear_down();
+    set_up("{\"url\":\"http://10.0.0.1:8000\",\"models\":[\"m\"]}", set, 1);
+    probed(true, 0);
+    for (int i = 0; i < 9; i++)
+        busy(now, 0, now);
+    EXPECT_WHY("no rest is wanted at all", "ready", now);
+    tear_down();
+}
+
 static void every_no_has_its_word(void)
 {
     breaker_set_up();
@@ -411,6 +450,7 @@ const struct wp_suite suite_worker = {
         {"stragglers do not move an open breaker", stragglers_do_not_move_an_open_breaker},
         {"a good probe never closes the breaker", a_good_probe_never_closes_the_breaker},
         {"every no has its word", every_no_has_its_word},
+        {"who says no to everything rests", who_says_no_to_everything_rests},
         {"what cannot be a worker is refused", what_cannot_be_a_worker_is_refused},
         {"its id is its host and port", its_id_is_its_host_and_port},
         {"no allocation that fails leaks", no_allocation_that_fails_leaks},
