@@ -102,10 +102,13 @@ static void show_workers(json_t *j)
         json_t *w = json_array_get(list, i);
         json_t *models = json_object_get(w, "models");
 
-        printf("%-24s %-9s %-9s %8.0f %8.0f %9.0f %10.1f  %s%s\n", text(w, "id"),
+        const char *trouble = text(w, "trouble");
+
+        printf("%-24s %-9s %-9s %8.0f %8.0f %9.0f %10.1f  %s%s%s%s%s\n", text(w, "id"),
                json_is_true(json_object_get(w, "ready")) ? "ready" : text(w, "why"), text(w, "breaker"), number(w, "requests"),
                number(w, "in_flight"), number(w, "prefill_backlog_tokens"), number(w, "wait_us") / 1000,
-               json_array_size(models) ? json_string_value(json_array_get(models, 0)) : "-", json_array_size(models) > 1 ? ", ..." : "");
+               json_array_size(models) ? json_string_value(json_array_get(models, 0)) : "-", json_array_size(models) > 1 ? ", ..." : "",
+               trouble[0] ? "  (" : "", trouble, trouble[0] ? ")" : "");
     }
 }
 

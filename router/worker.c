@@ -301,6 +301,16 @@ static void take_load(struct wp_worker *w, const struct wp_engine_facts *f)
         memcpy(w->version, f->version, sizeof w->version);
 }
 
+/* One that was never up cannot go down: it is told of as often as one that does. */
+static void say_probed(const struct wp_worker *w, bool was_up, const struct wp_config *conf)
+{
+    if (was_up != w->up)
+        wp_log(w->up ? WP_INFO : WP_WARN, "worker", "worker=%s %s%s%s models=%zu block_size=%u", w->conf.id, w->up ? "up" : "down",
+               w->up ? "" : ": ", w->trouble, w->n_models, w->block_size);
+    else if (!w->joined && w->bad_probes == conf->health.fail)
+        wp_log(WP_WARN, "worker", "worker=%s url=%s has not come up: %s; it is asked on", w->conf.id, w->conf.url, w->trouble);
+}
+
 void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf)
 {
     bool was_up = w->up;
@@ -326,7 +336,5 @@ void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const stru
         if (++w->bad_probes >= conf->health.fail)
             w->up = false;
     }
-    if (was_up != w->up)
-        wp_log(w->up ? WP_INFO : WP_WARN, "worker", "worker=%s %s%s%s models=%zu block_size=%u", w->conf.id, w->up ? "up" : "down",
-               w->up ? "" : ": ", w->trouble, w->n_models, w->block_size);
+    say_probed(w, was_up, conf);
 }

@@ -340,6 +340,22 @@ def test_ctl_with_a_key():
     os.unlink(file.name)
 
 
+def test_a_worker_that_never_comes_is_told_of():
+    """an address where nobody listens is said once in the log, with its cause, and stands with it in `ctl workers`"""
+    good = FakeEngine()
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        nobody = f"127.0.0.1:{s.getsockname()[1]}"
+    r = Router([good, f"http://{nobody}"], "--set", "health.fail=2", "--set", "health.interval_s=0.1", ready=1, log="info")
+    r.wait_log(rf"warn worker: worker={nobody} .*has not come up: connection refused")
+    rc, out, err = ctl(r, "workers")
+    row = next(l for l in out.splitlines() if l.startswith(nobody))
+    assert rc == 0 and " joining " in row and "(connection refused)" in row, out
+    assert "(" not in next(l for l in out.splitlines() if l.startswith(f"127.0.0.1:{good.port}")), out
+    FakeEngine(port=int(nobody.rpartition(":")[2]))
+    until(lambda: all(w["ready"] for w in r.workers()), 10, "it came")
+    assert len([l for l in r.log if "has not come up" in l]) == 1, r.log
+
+
 def check(text):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as f:
         f.write(text)
