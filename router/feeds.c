@@ -325,7 +325,7 @@ void wp_feed_desk_sync(struct wp_feed_desk *d)
 /* A feed that says nothing while its engine answers requests is suspicious. */
 static void suspect(struct watch *w, uint64_t now)
 {
-    uint64_t batches = 0, requests = w->worker->requests;
+    uint64_t batches = 0, requests = wp_fleet_requests(w->desk->gate->router->fleet, w->worker);
     const struct wp_config_worker *c = &w->worker->conf;
 
     for (uint32_t i = 0; i < w->n_ranks; i++)

@@ -447,6 +447,16 @@ uint32_t wp_fleet_block_size(struct wp_fleet *f, const struct wp_worker *w)
     return size;
 }
 
+uint64_t wp_fleet_requests(struct wp_fleet *f, const struct wp_worker *w)
+{
+    uint64_t n;
+
+    lock(f);
+    n = w->requests;
+    unlock(f);
+    return n;
+}
+
 double wp_fleet_coverage(struct wp_fleet *f, const struct wp_worker *w, uint32_t rank)
 {
     double c;

@@ -47,6 +47,7 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
 void wp_fleet_forget(struct wp_fleet *f, struct wp_worker *w, uint32_t rank);
 struct wp_index *wp_fleet_index(struct wp_fleet *f);                               /* for the feeds: it guards itself */
 uint32_t wp_fleet_block_size(struct wp_fleet *f, const struct wp_worker *w);       /* 0: nobody has told it yet */
+uint64_t wp_fleet_requests(struct wp_fleet *f, const struct wp_worker *w);          /* sent to it so far */
 double wp_fleet_coverage(struct wp_fleet *f, const struct wp_worker *w, uint32_t rank);
 char *wp_fleet_base_model(struct wp_fleet *f, const struct wp_worker *w);          /* the caller's; NULL: not known yet */
 
