@@ -153,8 +153,8 @@ static void show_explain(json_t *j)
 
 static void show_decision(json_t *j)
 {
-    printf("decision %.0f: model %s, policy %s, %.0f prompt tokens -> %s", number(j, "id"), text(j, "model"), text(j, "policy"),
-           number(j, "tokens"), text(j, "chosen"));
+    printf("decision %.0f: request %s, model %s, policy %s, %.0f prompt tokens -> %s", number(j, "id"), text(j, "request_id"),
+           text(j, "model"), text(j, "policy"), number(j, "tokens"), text(j, "chosen"));
     if (json_is_number(json_object_get(j, "predicted_ttft_us")))
         printf(", predicted %.1f ms", number(j, "predicted_ttft_us") / 1000);
     if (json_is_number(json_object_get(j, "actual_ttft_us")))

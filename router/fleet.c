@@ -95,6 +95,9 @@ static int make_metrics(struct wp_fleet *f, struct wp_metrics *m)
                            "worker", NULL, 0);
     f->up = wp_family(m, WP_GAUGE, "warmpath_worker_up", "1 when the worker's probes pass.", "worker", NULL, 0);
     f->breaker = wp_family(m, WP_GAUGE, "warmpath_worker_breaker_state", "0 closed, 1 half open, 2 open.", "worker", NULL, 0);
+    f->ended = wp_family(m, WP_COUNTER, "warmpath_worker_requests_total",
+                         "Attempts at a worker, by how they ended: good, failed, busy (429), neutral (other 4xx, cancelled).",
+                         "worker,outcome", NULL, 0);
     f->price_error = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_price_error_seconds",
                                           "Actual minus predicted time to first token.", "", error_s,
                                           sizeof error_s / sizeof error_s[0]));
@@ -176,6 +179,7 @@ static void forget_worker(struct wp_fleet *f, struct wp_worker *w)
     wp_series_drop(f->backlog, w->conf.id);
     wp_series_drop(f->up, w->conf.id);
     wp_series_drop(f->breaker, w->conf.id);
+    wp_series_drop(f->ended, w->conf.id);
     wp_worker_unref(w);
 }
 
@@ -303,6 +307,8 @@ int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const 
         w->backlog_gauge = WP_SERIES(f->backlog, w->conf.id);
         w->up_gauge = WP_SERIES(f->up, w->conf.id);
         w->breaker_gauge = WP_SERIES(f->breaker, w->conf.id);
+        for (int o = 0; o < WP_OUTCOMES; o++)
+            w->ended[o] = WP_SERIES(f->ended, w->conf.id, wp_outcome_names[o]);
         wp_list_push(&f->workers, &w->link);
         f->n_workers++;
         f->n_ranks += w->n_ranks;

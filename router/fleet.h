@@ -72,6 +72,7 @@ void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str base, uint64_t byte
 
 struct wp_placement;
 struct wp_want {
+    const char *id;                    /* the client's request id, for the record; NULL: none */
     const struct wp_model_info *model; /* NULL: whatever `only` serves */
     struct wp_prompt *prompt;          /* hashed for every block size of model; NULL or none: placed by load */
     uint32_t tokens;          /* of the prompt */

@@ -159,10 +159,10 @@ size_t wp_forward_own(struct wp_request *r, struct wp_field out[], size_t n)
     if (reveal != WP_REVEAL_ALL || r->attempts == 0)
         return n;
     n = put(out, n, "x-warmpath-attempts", text(r, "%u", r->attempts));
-    if (!p->worker)
+    if (!r->tried)
         return n;
     n = put(out, n, "x-warmpath-worker",
-            p->worker->n_ranks > 1 ? text(r, "%s/%u", p->worker->conf.id, p->rank->number) : text(r, "%s", p->worker->conf.id));
+            r->tried->n_ranks > 1 ? text(r, "%s/%u", r->tried->conf.id, p->rank->number) : text(r, "%s", r->tried->conf.id));
     n = put(out, n, "x-warmpath-overlap", overlap_text(r));
     if (isfinite(p->ttft_us))
         n = put(out, n, "x-warmpath-ttft-ms", text(r, "%.1f", p->ttft_us / 1000));

@@ -315,6 +315,8 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, size_t n,
     r->at_us = now_us;
     r->wall_us = wp_wall_us();
     r->draw = draw;
+    if (want->id)
+        snprintf(r->request_id, sizeof r->request_id, "%s", want->id);
     if (want->model)
         snprintf(r->model, sizeof r->model, "%.*s", (int)want->model->name.n, want->model->name.p);
     snprintf(r->policy, sizeof r->policy, "%s", f->policy_name);
@@ -496,6 +498,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     pthread_mutex_lock(&f->lock);
     wp_load_end(&p->rank->load, &p->item, &w->profile, now);
     in_flight_over(f, p, now);
+    if (!w->gone)
+        wp_count(w->ended[o], 1);
     if (o == WP_OUTCOME_BUSY)
         wp_worker_busy(w, p->placed_us, rest_us, f->conf, now);
     else if (o == WP_OUTCOME_GOOD)

@@ -82,6 +82,8 @@ int wp_record_json(const struct wp_record *r, struct wp_buf *b)
                            (unsigned long long)r->wall_us);
 
     rc = rc ? rc : wp_buf_json(b, wp_str_of(r->model));
+    rc = rc ? rc : wp_buf_adds(b, ",\"request_id\":");
+    rc = rc ? rc : wp_buf_json(b, wp_str_of(r->request_id));
     rc = rc ? rc : wp_buf_printf(b, ",\"policy\":\"%s\",\"draw\":\"%llu\",\"tokens\":%u,\"exact\":%s,\"max_tokens\":%u,\"chosen\":",
                                  r->policy, (unsigned long long)r->draw, r->tokens, r->exact ? "true" : "false", r->max_tokens);
     rc = rc ? rc : wp_buf_json(b, wp_str_of(r->chosen));

@@ -24,7 +24,7 @@ struct wp_candidate {
 struct wp_record {
     uint64_t id; /* 0: an empty slot */
     uint64_t at_us, wall_us, draw;
-    char model[128], policy[24], chosen[WP_RECORD_ID];
+    char request_id[129], model[128], policy[24], chosen[WP_RECORD_ID];
     uint32_t chosen_rank, tokens, max_tokens;
     bool exact;
     size_t n_workers; /* that were candidates */

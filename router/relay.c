@@ -85,6 +85,7 @@ static void first_token(struct wp_request *r, uint64_t now)
     if (r->first_seen)
         return;
     r->first_seen = true;
+    r->first_us = now;
     wp_fleet_first(r->gate->router->fleet, r->place);
     wp_observe(r->gate->router->count.ttft, (double)(now - r->read_us) / 1e6);
 }
@@ -179,6 +180,8 @@ static void conclude(struct wp_request *r, bool whole)
         }
         count_tokens(r);
     }
+    if (o == WP_OUTCOME_FAILED && !r->why[0])
+        snprintf(r->why, sizeof r->why, "%s", r->error_first ? "the answer began with an error" : "the engine answered so");
     wp_request_settle(r, o, r->rest_us);
 }
 
@@ -273,8 +276,8 @@ static void broken(struct wp_request *r, int rc, const char *why)
     char text[200];
 
     wp_count(r->gate->router->count.broken_streams, 1);
-    wp_log(WP_WARN, "request", "id=%s worker=%s answer broke after %llu events: %s (%s)", r->id,
-           r->place->worker ? r->place->worker->conf.id : "?", (unsigned long long)r->events, wp_strerror(rc), why ? why : "");
+    snprintf(r->why, sizeof r->why, "the answer broke after %llu events: %s (%s)", (unsigned long long)r->events, wp_strerror(rc),
+             why ? why : "connection");
     snprintf(text, sizeof text, "The worker broke off the stream (%s).", wp_strerror(rc));
     wp_relay_cut(r, 502, "upstream_failed", NULL, text);
 }

@@ -22,25 +22,64 @@
 #include <assert.h>
 #include <stdio.h>
 
+enum { FAILURES_SAID = 10, FAILURES_EVERY_US = 10000000 };
+
 #define TO(s) (1u << REQ_##s)
-static const struct {
-    const char *name;
-    unsigned next;
-} states[] = {
-    [REQ_READ] = {"read", TO(TOKENS) | TO(PLACE) | TO(DONE)},
-    [REQ_TOKENS] = {"tokens", TO(PLACE) | TO(DONE)},
-    [REQ_PLACE] = {"place", TO(CONNECT) | TO(DONE)},
-    [REQ_CONNECT] = {"connect", TO(PREFILL) | TO(PLACE) | TO(DONE)},
-    [REQ_PREFILL] = {"prefill", TO(STREAM) | TO(PLACE) | TO(DONE)},
-    [REQ_STREAM] = {"stream", TO(DONE)},
-    [REQ_DONE] = {"done", 0},
+static const unsigned may_follow[] = {
+    [REQ_READ] = TO(TOKENS) | TO(PLACE) | TO(DONE),
+    [REQ_TOKENS] = TO(PLACE) | TO(DONE),
+    [REQ_PLACE] = TO(CONNECT) | TO(DONE),
+    [REQ_CONNECT] = TO(PREFILL) | TO(PLACE) | TO(DONE),
+    [REQ_PREFILL] = TO(STREAM) | TO(PLACE) | TO(DONE),
+    [REQ_STREAM] = TO(DONE),
+    [REQ_DONE] = 0,
 };
 
 void wp_request_move(struct wp_request *r, enum wp_request_state next)
 {
-    assert(states[r->state].next & (1u << next));
-    wp_log(WP_DEBUG, "request", "id=%s %s -> %s", r->id, states[r->state].name, states[next].name);
+    assert(may_follow[r->state] & (1u << next));
+    (void)may_follow;
     r->state = next;
+}
+
+/* Of a fleet that fails nobody can read more than a few lines; *unsaid: those that were left out before this one. */
+static bool may_say_failed(struct wp_gate *g, uint64_t now, unsigned *unsaid)
+{
+    if (now >= g->failures_until_us) {
+        g->failures_until_us = now + FAILURES_EVERY_US;
+        g->failures_said = 0;
+    }
+    if (g->failures_said == FAILURES_SAID) {
+        g->failures_unsaid++;
+        return false;
+    }
+    g->failures_said++;
+    *unsaid = g->failures_unsaid;
+    g->failures_unsaid = 0;
+    return true;
+}
+
+/* One line a request: a warning when it was not the client who made it fail. */
+static void say_ended(struct wp_request *r)
+{
+    bool failed = r->why[0] && !r->client_gone;
+    enum wp_log_level level = WP_DEBUG;
+    char ttft[24] = "-", more[64] = "";
+    struct wp_str model = r->ask.model.name;
+    unsigned unsaid = 0;
+
+    if (failed && may_say_failed(r->gate, wp_now_us(), &unsaid))
+        level = WP_WARN;
+    if (!wp_log_on(level))
+        return;
+    if (r->first_us)
+        snprintf(ttft, sizeof ttft, "%.1f", (double)(r->first_us - r->read_us) / 1000);
+    if (unsaid)
+        snprintf(more, sizeof more, "; %u more failed, unsaid, before it", unsaid);
+    wp_log(level, "request", "id=%s model=%.*s worker=%s status=%d tokens=%u hit=%u ttft_ms=%s attempts=%u outcome=%s%s%s%s", r->id,
+           model.n < 64 ? (int)model.n : 64, model.p ? model.p : "", r->tried ? r->tried->conf.id : "-", r->status, r->ask.tokens,
+           r->tried ? r->place->hit_tokens : 0, ttft, r->attempts,
+           r->client_gone ? "client_gone" : r->tried ? wp_outcome_names[r->outcome] : "refused", r->why[0] ? ": " : "", r->why, more);
 }
 
 void wp_request_unless_used(struct wp_request *r)
@@ -49,9 +88,11 @@ void wp_request_unless_used(struct wp_request *r)
 
     if (r->x || r->calls_open)
         return;
+    say_ended(r);
     for (size_t i = 0; i < r->n_failed; i++)
         wp_worker_unref(r->failed[i]);
     wp_worker_unref(r->pinned);
+    wp_worker_unref(r->tried);
     atomic_fetch_sub(&router->body_bytes, r->body_counted);
     atomic_fetch_sub(&router->in_flight, 1);
     wp_list_del(&r->link);
@@ -66,6 +107,7 @@ void wp_request_unless_used(struct wp_request *r)
 
 void wp_request_settle(struct wp_request *r, enum wp_outcome o, uint64_t rest_us)
 {
+    r->outcome = o;
     wp_fleet_end(r->gate->router->fleet, r->place, o, rest_us);
 }
 
@@ -87,6 +129,8 @@ static void answer_error(struct wp_request *r, int status, const char *code, con
         extra[n++] = (struct wp_field){WP_STR("retry-after"), wp_str_of(after)};
     }
     r->status = status;
+    if (status >= 500)
+        snprintf(r->why, sizeof r->why, "%s", message);
     wp_request_move(r, REQ_DONE);
     wp_reply_error(r->x, status, code, param, extra, n, "%s", message);
 }
@@ -101,6 +145,7 @@ static void dispatch(struct wp_request *r);
 static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_result *result, const char **why, uint64_t *retry_us)
 {
     struct wp_want want = {
+        .id = r->id,
         .model = r->kind == WP_ROUTE_STORED ? NULL : &r->ask.model,
         .prompt = &r->ask.prompt,
         .tokens = r->ask.tokens,
@@ -266,6 +311,8 @@ static void dispatch(struct wp_request *r)
 
     spec.target = target_on(r, w);
     r->attempts++;
+    wp_worker_unref(r->tried);
+    r->tried = wp_worker_ref(w);
     r->placed_us = wp_now_us();
     spec.n_fields = wp_forward_request(r, field);
     r->race_repeat = false;
@@ -431,7 +478,7 @@ static void on_over(struct wp_exchange *x, int rc)
     r->x = NULL;
     if (rc < 0 && r->state != REQ_DONE) {
         wp_count(r->gate->router->count.client_gone, 1);
-        wp_log(WP_DEBUG, "request", "id=%s client gone: %s", r->id, wp_strerror(rc));
+        r->client_gone = true;
     }
     wp_tokens_cancel(&r->wait);
     if (r->call)

@@ -38,6 +38,7 @@ struct wp_request {
     struct wp_placement slot[2], *place; /* two: the next one is found before this one is let go */
     struct wp_worker *failed[WP_ATTEMPTS_MAX]; /* references */
     size_t n_failed;
+    struct wp_worker *tried;    /* a reference: of the last attempt, also when it has ended */
     unsigned attempts;          /* begun */
     unsigned lost;              /* workers that died under it before an answer */
     unsigned races;             /* repeats of a reuse race: attempts, but no other workers */
@@ -56,6 +57,12 @@ struct wp_request {
     struct wp_buf kept; /* a JSON answer, for its usage */
     bool unkept;        /* it was too long for that */
     struct wp_usage usage;
+
+    /* For the line that the log gets at its end. */
+    enum wp_outcome outcome; /* of the last attempt */
+    uint64_t first_us;       /* the first token; 0: none */
+    bool client_gone;
+    char why[200]; /* the client did not get a good answer; "": it did, or that is its own doing */
 };
 
 void wp_request_move(struct wp_request *r, enum wp_request_state next);

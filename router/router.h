@@ -67,6 +67,8 @@ struct wp_gate { /* one loop */
     bool (*before_close)(void *arg); /* gate 0: its other things are closed; NULL: nothing to ask */
     void *before_close_arg;
     unsigned closing; /* things that have not said closed yet */
+    uint64_t failures_until_us; /* lines about failed requests: so many were said until then, and so many were not */
+    unsigned failures_said, failures_unsaid;
 };
 
 static inline const struct wp_config *wp_gate_conf(const struct wp_gate *g)

@@ -35,6 +35,13 @@ struct wp_rank {
     double coverage; /* share of what the rank holds that its feed has told, 0..1 */
 };
 
+/*
+ * An attempt ended: failed moves the breaker, good closes it, neither (cancelled, 4xx) frees a half-open slot.  Busy (429, or 503 with
+ * Retry-After) is neither, too, and goes to wp_worker_busy() besides.
+ */
+enum wp_outcome { WP_OUTCOME_NEUTRAL, WP_OUTCOME_GOOD, WP_OUTCOME_FAILED, WP_OUTCOME_BUSY, WP_OUTCOMES };
+extern const char *const wp_outcome_names[];
+
 enum wp_breaker { WP_BREAKER_CLOSED, WP_BREAKER_HALF_OPEN, WP_BREAKER_OPEN };
 extern const char *const wp_breaker_names[];
 
@@ -46,6 +53,7 @@ struct wp_worker {
     struct wp_rank *rank;
     uint32_t n_ranks; /* at least 1 */
     const struct wp_engine_ops *engine;
+    struct wp_series *ended[WP_OUTCOMES]; /* counters of attempts */
     struct wp_series *in_flight_gauge, *backlog_gauge, *up_gauge, *breaker_gauge;
 
     struct wp_fleet *fleet;
@@ -89,12 +97,7 @@ void wp_worker_unlist(struct wp_worker *w, struct wp_str model); /* an adapter i
 uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks */
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
-/*
- * An attempt ended: failed moves the breaker, good closes it, neither (cancelled, 4xx) frees a half-open slot.  Busy (429, or 503 with
- * Retry-After) is neither, too, and goes to wp_worker_busy() besides.
- */
-enum wp_outcome { WP_OUTCOME_NEUTRAL, WP_OUTCOME_GOOD, WP_OUTCOME_FAILED, WP_OUTCOME_BUSY, WP_OUTCOMES };
-extern const char *const wp_outcome_names[];
+/* The breaker's part of it. */
 void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us);
 void wp_worker_served(struct wp_worker *w); /* something good, also of the time before it rested: its next rest is a short one */
 /* placed_us: when the attempt began; asked_us: the pause that the engine asked for, or 0. */

@@ -356,6 +356,48 @@ def test_a_worker_that_never_comes_is_told_of():
     assert len([l for l in r.log if "has not come up" in l]) == 1, r.log
 
 
+def test_a_request_can_be_traced():
+    """its id leads to its decision and to one line of the log; a failed one is a warning, and its answer names the worker"""
+    def answer(q):
+        if b"die" in q.body:
+            q.reset()
+        elif b"bad" in q.body:
+            q.answer(400, {"error": {"message": "bad"}})
+        else:
+            q.answer(200, CHAT)
+
+    r = Router([FakeEngine(answer)], "--set", "health.fail=100")
+    worker = r.workers()[0]["id"]
+
+    def ask(name, **body):
+        return chat(r.port, headers={"x-request-id": name}, **body)
+
+    assert ask("good-1")[0] == 200
+    assert ask("bad-1", user="bad")[0] == 400
+    status, h, _ = ask("die-1", user="die")
+    assert status == 502 and h["x-warmpath-worker"] == worker and h["x-request-id"] == "die-1", h.items()
+    assert ask("no-1", model="no-such-model")[0] == 404
+    line = r.wait_log(r"debug request: (id=good-1 .*)")[1]
+    for part in (f" model={MODEL} ", f" worker={worker} ", " status=200 ", " attempts=1 ", " outcome=good", " ttft_ms="):
+        assert part in line + " ", (part, line)
+    assert " ttft_ms=- " not in line and re.search(r" tokens=[1-9]\d* hit=\d+ ", line), line
+    assert " status=400 " in r.wait_log(r"debug request: (id=bad-1 .* outcome=neutral)")[1]
+    assert "did not answer" in r.wait_log(rf"warn request: id=die-1 .* worker={worker} status=502 .* outcome=failed: (.*)")[1]
+    r.wait_log(r"debug request: id=no-1 .* worker=- status=404 .* outcome=refused")
+    for name in ("good-1", "bad-1", "die-1", "no-1"):
+        assert len([l for l in r.log if f"id={name} " in l and " status=" in l]) == 1, name
+    found = {d["request_id"]: d["outcome"] for d in r.get("/decisions?last=10")["decisions"]}
+    assert found["good-1"] == "good" and found["bad-1"] == "neutral" and "no-1" not in found, found
+    number = r.get("/decisions?last=10")["decisions"][0]["id"]
+    assert "request die-1," in ctl(r, "decision", str(number))[1]
+    count = lambda outcome: r.metric(f'warmpath_worker_requests_total{{worker="{worker}",outcome="{outcome}"}}')
+    assert (count("good"), count("failed"), count("busy")) == (1, 1, 0), [count(o) for o in ("good", "failed", "busy")]
+    for i in range(40):
+        ask(f"die-{i + 2}", user="die")
+    r.wait_log(r"debug request: id=die-41 .* outcome=failed")
+    assert 5 <= len([l for l in r.log if "warn request: id=die" in l]) <= 25
+
+
 def check(text):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as f:
         f.write(text)

@@ -53,6 +53,7 @@ static void set_up(const char *const set[], size_t n, const char *worker)
 
 static void tear_down(void)
 {
+    wp_worker_unref(rig.r.tried);
     wp_worker_unref(rig.r.place->worker);
     wp_arena_fini(&rig.r.arena);
     wp_config_destroy(rig.settings.conf);
@@ -231,6 +232,7 @@ static void an_answer_crosses_without_the_engines_inside(void)
     field(&rig.answer, "X-Request-Id", "engine's");
     field(&rig.answer, "X-Warmpath-Worker", "forged");
     rig.r.attempts = 1;
+    rig.r.tried = wp_worker_ref(rig.r.place->worker);
     rig.r.place->hit_tokens = 48;
     rig.r.place->hit_tier[0] = 32;
     rig.r.place->hit_tier[1] = 16;
@@ -286,6 +288,7 @@ static void no_more_is_revealed_than_is_allowed(void)
         set_up(&cases[i].set, 1, PLAIN);
         rig.router.on_loopback = cases[i].loopback;
         rig.r.attempts = 1;
+        rig.r.tried = wp_worker_ref(rig.r.place->worker);
         rig.r.place->ttft_us = NAN;
         rig.r.place->record = 77;
         field(&rig.head, "X-Warmpath-Explain", "1");
