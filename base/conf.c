@@ -24,6 +24,14 @@ static void tame(char *p, size_t n)
     }
 }
 
+/* "--set a.b: want ..." rather than "--set a.b: a.b: want ...", and a flag of its own is the key by another name. */
+static bool says_all(const char *place, const char *path)
+{
+    const char *blank = strchr(place, ' ');
+
+    return strncmp(place, "--", 2) == 0 && (!blank || strcmp(blank + 1, path) == 0);
+}
+
 int wp_conf_fail(struct wp_conf *c, const char *place, unsigned line, const char *path,
                  const char *fmt, ...)
 {
@@ -35,8 +43,7 @@ int wp_conf_fail(struct wp_conf *c, const char *place, unsigned line, const char
         return WP_EINVAL;
     rc = line ? wp_buf_printf(c->errors, "%s:%u: ", place, line)
               : wp_buf_printf(c->errors, "%s: ", place);
-    /* "--set a.b: want ..." rather than "--set a.b: a.b: want ..." */
-    if (rc == 0 && *path && (strncmp(place, "--set ", 6) != 0 || strcmp(place + 6, path) != 0))
+    if (rc == 0 && *path && !says_all(place, path))
         rc = wp_buf_printf(c->errors, "%s: ", path);
     va_start(ap, fmt);
     if (rc == 0)

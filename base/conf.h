@@ -88,6 +88,7 @@ int wp_conf_read_text(struct wp_conf *c, const char *name, struct wp_str text); 
  * key=value: as if written in the file, later ones win.  key is dotted; a list's item by its
  * number, the number of items (or +) appends one. value is text as it stands, or YAML when it
  * starts with [ or { and the key is a list or a table.
+ * "--listen listen.api=:80" says the same, and that a flag of that name did: errors tell it.
  */
 int wp_conf_set(struct wp_conf *c, const struct wp_conf_key rows[], const char *assign);
 

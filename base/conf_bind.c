@@ -214,6 +214,12 @@ static void bind_str(struct wp_conf *c, const struct wp_conf_key *row, const str
         put_str(c, at, text.p);
 }
 
+/* JSON has numbers and true and false of its own; sizes such as "64Mi" it has not. */
+static bool bare_only(const struct wp_conf_key *row)
+{
+    return row->type <= WP_CONF_DOUBLE || row->type == WP_CONF_SECONDS || row->type == WP_CONF_MS;
+}
+
 static void bind_scalar(struct wp_conf *c, const struct wp_conf_key *row,
                         const struct wp_conf_node *n, void *base, const struct conf_path *path)
 {
@@ -234,7 +240,7 @@ static void bind_scalar(struct wp_conf *c, const struct wp_conf_key *row,
         return;
     if (row->type == WP_CONF_STR)
         bind_str(c, row, n, member(base, row->at), path, text);
-    else if (!wp_conf_scalar(row, text, &room))
+    else if (!wp_conf_scalar(row, text, &room) || (bare_only(row) && n->json && n->style == CONF_QUOTED && !has_variable(n->text)))
         refuse_row(c, row, n, path);
     else
         wp_conf_scalar(row, text, member(base, row->at));
@@ -343,6 +349,10 @@ static void bind_secret(struct wp_conf *c, const struct wp_conf_key *row,
                      name.p, err.text);
     } else if (row->type == WP_CONF_SECRETS) {
         split_secrets(c, n, (struct wp_str){text, len}, member(base, row->at), path);
+        wp_free(text);
+    } else if (strpbrk(text, "\r\n")) { /* it goes into a header */
+        wp_conf_fail(c, n->place, n->line, path->text, "want a file of one line, the key, got more in \"%s\"", name.p);
+        explicit_bzero(text, len);
         wp_free(text);
     } else {
         wp_free(*(char **)member(base, row->at));

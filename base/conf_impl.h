@@ -25,6 +25,7 @@ struct wp_conf_node {
     enum conf_kind kind;
     enum conf_style style;
     bool empty;        /* nothing, ~ or null */
+    bool json;         /* in quotes it is text, and no number */
     struct wp_str key; /* in a map */
     struct wp_str text;
     const char *place; /* the file's name, or "--set a.b" */

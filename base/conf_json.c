@@ -103,6 +103,7 @@ static struct wp_conf_node *value(struct reader *r, unsigned depth)
         wp_conf_fail(r->c, r->place, r->line, "", "nested too deeply");
         return NULL;
     }
+    n->json = true;
     n->style = c == '"' ? CONF_QUOTED : CONF_LITERAL;
     if (n->kind != CONF_SCALAR)
         ok = collection(r, n, depth);

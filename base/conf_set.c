@@ -220,11 +220,18 @@ static char *place_of(struct wp_conf *c, const char *flag, struct wp_str text)
 
 int wp_conf_set(struct wp_conf *c, const struct wp_conf_key rows[], const char *assign)
 {
-    struct wp_str rest = wp_str_of(assign), key;
+    struct wp_str rest = wp_str_of(assign), key, flag;
     struct set s = {.c = c};
 
     wp_str_split(&rest, '=', &key);
-    s.place = place_of(c, "--set", key);
+    if (wp_str_starts(key, "--") && memchr(key.p, ' ', key.n)) {
+        wp_str_split(&key, ' ', &flag);
+        s.place = wp_arena_strndup(&c->arena, flag.p, flag.n);
+        if (!s.place)
+            wp_conf_no_memory(c);
+    } else {
+        s.place = place_of(c, "--set", key);
+    }
     if (!s.place)
         return WP_ENOMEM;
     if (!rest.p || key.n == 0)
@@ -285,10 +292,10 @@ int wp_conf_spec(struct wp_conf *c, const struct wp_conf_key rows[], const char 
         return give_up(c);
     ensure(&s, to, CONF_MAP);
     was = s.path.n;
-    rc = spec_pairs(&s, row->rows, to, rest);
+    s.value = first;
+    rc = put(&s, row->rows, to, wp_str_of(first_key));
     if (rc < 0)
         return rc;
     wp_conf_pop(&s.path, was);
-    s.value = first;
-    return put(&s, row->rows, to, wp_str_of(first_key));
+    return spec_pairs(&s, row->rows, to, rest);
 }

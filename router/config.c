@@ -93,7 +93,7 @@ static const struct wp_conf_key policy_rows[] = {
     TABLE("price", price_rows),
     ROW("bound", DOUBLE, "1.25", "prefix_hash and session: at most so many times the mean number in flight", C(policy.conf.bound), RANGE(1, 1e9)),
     ROW("prefix_blocks", U32, "4", "prefix_hash: leading blocks of the prompt that choose", C(policy.conf.prefix_blocks), RANGE(1, 4096)),
-    ROW("seed", U64, "0", "where round_robin starts", C(policy.conf.seed)),
+    ROW("seed", U64, "0", "where round_robin starts", C(policy.conf.seed), RANGE(0, 999999999999999.0)),
     {0},
 };
 

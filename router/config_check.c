@@ -261,10 +261,28 @@ static bool named(const struct wp_config_model *m, const char *name)
     return found;
 }
 
+/* A name may stand once: not as an alias of itself, nor twice among the aliases. */
+static void check_aliases(struct wp_conf *conf, const struct wp_config_model *m, size_t i)
+{
+    char key[64];
+
+    snprintf(key, sizeof key, "models.%zu.aliases", i);
+    for (char **a = m->aliases; *a; a++) {
+        bool twice = strcmp(*a, m->name) == 0;
+
+        for (char **b = m->aliases; b < a; b++)
+            twice = twice || strcmp(*a, *b) == 0;
+        if (twice)
+            wp_conf_error(conf, key, "want names of its own, got \"%s\" twice", *a);
+    }
+}
+
 static void check_models(struct wp_conf *conf, const struct wp_config *c)
 {
     char key[64];
 
+    for (size_t i = 0; i < c->n_models; i++)
+        check_aliases(conf, &c->models[i], i);
     for (size_t i = 1; i < c->n_models; i++)
         for (size_t j = 0; j < i; j++) {
             const char *twice = named(&c->models[j], c->models[i].name) ? c->models[i].name : NULL;

@@ -83,7 +83,7 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
     case F_SET:
         return keep(s->set, &s->n_set, "", value, err);
     default:
-        snprintf(prefix, sizeof prefix, "%s=", flag_keys[i]);
+        snprintf(prefix, sizeof prefix, "%s %s=", flags[i].name, flag_keys[i]);
         return keep(s->set, &s->n_set, prefix, value, err);
     }
 }
@@ -517,7 +517,7 @@ int wp_serve_main(int argc, char **argv)
         return 1;
     rc = wp_flags(argc, argv, flags, take, NULL, s, &err);
     if (rc == 1) {
-        wp_flags_help(stdout, "warmpath serve [-c FILE] [--worker URL]...", "Routes OpenAI-API requests to the engine where each "
+        wp_flags_help(stdout, "serve [-c FILE] [--worker URL]...", "Routes OpenAI-API requests to the engine where each "
                       "starts soonest.", flags);
         finish(s);
         return 0;

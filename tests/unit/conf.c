@@ -329,6 +329,7 @@ static const struct {
      "",
      {"parts.1.name=x"},
      "--set parts.1.name: parts.1: want an item from 0 to 0, or +\n"},
+    {"by a flag of its own", "", {"--small small=x"}, "--small: want a whole number from 0 to 64, got x\n"},
     {"below a scalar", "", {"small.x=3"}, "--set small.x: small: has no keys of its own\n"},
     {"a later version's", "", {"tls.cert=x"}, "--set tls.cert: tls: not in this version\n"},
     {"text for a table", "", {"inner=3"}, "--set inner: want a table of keys, got 3\n"},
