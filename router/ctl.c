@@ -76,6 +76,30 @@ static int read_file(const char *path, struct wp_buf *out, struct wp_err *err)
 
 /* ---- answers for people ---- */
 
+/* A terminal obeys control bytes: names that an engine gave itself are shown without them. */
+static void tame(json_t *j)
+{
+    const char *key, *s = json_string_value(j);
+    json_t *child;
+    size_t i, n = json_string_length(j);
+    struct wp_buf b = {0};
+
+    json_object_foreach(j, key, child) tame(child);
+    json_array_foreach(j, i, child) tame(child);
+    if (!s || wp_buf_add(&b, s, n) < 0)
+        return;
+    for (i = 0; i < n; i++) {
+        unsigned char *c = (unsigned char *)b.p + i;
+
+        if (*c < 0x20 || *c == 0x7F)
+            *c = '?';
+        else if (*c == 0xC2 && i + 1 < n && c[1] < 0xA0) /* U+0080 to U+009F */
+            c[0] = c[1] = '?';
+    }
+    json_string_setn(j, b.p, b.n);
+    wp_buf_fini(&b);
+}
+
 static const char *text(json_t *o, const char *key)
 {
     const char *s = json_string_value(json_object_get(o, key));
@@ -121,15 +145,21 @@ static void show_terms(json_t *terms)
     }
 }
 
+/* The chosen one first, then the others in their order. */
 static void show_candidates(json_t *list, const char *chosen)
 {
+    size_t n = json_array_size(list);
+
     printf("%-26s %8s %8s", "worker", "overlap", "in flight");
     printf(" %12s %12s  terms (ms)\n", "price ms", "ttft ms");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *c = json_array_get(list, i);
+    for (size_t i = 0; i < 2 * n; i++) {
+        json_t *c = json_array_get(list, i % n);
         json_t *price = json_object_get(c, "price_us"), *ttft = json_object_get(c, "ttft_us");
+        bool is_chosen = strcmp(chosen, text(c, "worker")) == 0;
 
-        printf("%c %-24s %8.0f %8.0f", strcmp(chosen, text(c, "worker")) == 0 ? '*' : ' ', text(c, "worker"),
+        if (is_chosen != (i < n))
+            continue;
+        printf("%c %-24s %8.0f %8.0f", is_chosen ? '*' : ' ', text(c, "worker"),
                number(json_object_get(c, "overlap"), "total"), number(c, "in_flight"));
         if (json_is_number(price))
             printf(" %12.1f", json_number_value(price) / 1000);
@@ -230,6 +260,7 @@ static int show(const struct ctl *c, const struct command *cmd, int status, stru
 {
     json_t *j = json_loadb(answer->p ? answer->p : "", answer->n, 0, NULL);
 
+    tame(j);
     if (status >= 400 || !j) {
         const char *message = text(json_object_get(j, "error"), "message");
 
@@ -263,6 +294,8 @@ static int run(const struct ctl *c, const struct command *cmd, const char *id, s
     if (rc == 0 && key.n) {
         struct wp_str k = wp_str_trim(wp_buf_str(&key));
 
+        if (memchr(k.p, '\n', k.n) || k.n > sizeof bearer - 8)
+            rc = wp_fail(err, WP_EINVAL, "%s: want one line, the key", c->key_file);
         snprintf(bearer, sizeof bearer, "Bearer " WP_STR_FMT, WP_STR_ARG(k));
         field[n++] = (struct wp_field){WP_STR("authorization"), wp_str_of(bearer)};
     }
@@ -277,7 +310,7 @@ static int run(const struct ctl *c, const struct command *cmd, const char *id, s
 
 static void help(FILE *f)
 {
-    wp_flags_help(f, "warmpath ctl [--admin URL] COMMAND [ID]", "The admin API from a shell.", flags);
+    wp_flags_help(f, "ctl [--admin URL] COMMAND [ID]", "The admin API from a shell.", flags);
     fputs("\ncommands:\n", f);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(f, "  %-18s %s\n", commands[i].words, commands[i].about);
