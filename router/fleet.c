@@ -61,6 +61,7 @@ static void on_scrape(void *arg)
     struct wp_fleet *f = arg;
     uint64_t now = wp_now_us();
     struct wp_index_stats s;
+    size_t history = 0;
 
     lock(f);
     WP_LIST_EACH(&f->workers, at)
@@ -68,6 +69,8 @@ static void on_scrape(void *arg)
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
         const char *why;
 
+        for (uint32_t i = 0; i < w->n_ranks; i++)
+            history += wp_history_blocks(f->history, w->rank[i].holder);
         wp_gauge_set(w->in_flight_gauge, wp_worker_in_flight(w));
         wp_gauge_set(w->backlog_gauge, (double)backlog_tokens(w));
         wp_gauge_set(w->up_gauge, wp_worker_ready(w, now, &why) || w->up ? 1 : 0);
@@ -81,6 +84,7 @@ static void on_scrape(void *arg)
     wp_gauge_set(f->index_doubtful, (double)s.doubtful);
     wp_gauge_set(f->index_bytes, (double)s.bytes);
     wp_gauge_set(f->index_cap, (double)s.cap_bytes);
+    wp_gauge_set(f->history_blocks, (double)history);
     unlock(f);
 }
 
@@ -110,6 +114,7 @@ static int make_metrics(struct wp_fleet *f, struct wp_metrics *m)
     f->index_doubtful = GAUGE0("warmpath_index_doubtful", "Locations in doubt.");
     f->index_bytes = GAUGE0("warmpath_index_bytes", "Memory of the index.");
     f->index_cap = GAUGE0("warmpath_index_cap_bytes", "Its cap.");
+    f->history_blocks = GAUGE0("warmpath_history_blocks", "Prefix blocks that workers are reckoned to hold because they were sent there.");
     return wp_metrics_on_scrape(m, on_scrape, f);
 }
 
@@ -226,6 +231,8 @@ int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct 
     f->policy = fresh;
     snprintf(f->policy_name, sizeof f->policy_name, "%s", conf->policy.name);
     f->conf = conf;
+    WP_LIST_EACH(&f->workers, at)
+    wp_worker_costs(WP_CONTAINER(at, struct wp_worker, link), conf);
     unlock(f);
     return 0;
 }

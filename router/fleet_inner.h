@@ -49,7 +49,7 @@ struct wp_fleet {
     struct wp_metrics *metrics;
     struct wp_family *in_flight, *backlog, *up, *breaker, *predicted_wait, *ended;
     struct wp_series *price_error;
-    struct wp_series *index_blocks, *index_locations, *index_floating, *index_doubtful, *index_bytes, *index_cap;
+    struct wp_series *index_blocks, *index_locations, *index_floating, *index_doubtful, *index_bytes, *index_cap, *history_blocks;
 };
 
 /* With the lock held: fills candidate, view and shown.  Returns how many, or 0 with why. */

@@ -6,15 +6,21 @@
 
 #include <math.h>
 
-static int strings(struct wp_buf *b, char *const list[])
+/* "k=v" as the table that the configuration has. */
+static int pairs(struct wp_buf *b, char *const list[])
 {
-    int rc = wp_buf_adds(b, "[");
+    int rc = wp_buf_adds(b, "{");
 
     for (size_t i = 0; rc == 0 && list[i]; i++) {
+        struct wp_str value = wp_str_of(list[i]), key;
+
+        wp_str_split(&value, '=', &key);
         rc = i ? wp_buf_adds(b, ",") : 0;
-        rc = rc ? rc : wp_buf_json(b, wp_str_of(list[i]));
+        rc = rc ? rc : wp_buf_json(b, key);
+        rc = rc ? rc : wp_buf_adds(b, ":");
+        rc = rc ? rc : wp_buf_json(b, value);
     }
-    return rc ? rc : wp_buf_adds(b, "]");
+    return rc ? rc : wp_buf_adds(b, "}");
 }
 
 static int known(struct wp_buf *b, const char *key, double x)
@@ -50,6 +56,12 @@ static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint
     return s;
 }
 
+/* What `auto` has found behind the URL; "" before it has answered. */
+static const char *found(const struct wp_worker *w)
+{
+    return w->reported_running >= 0 || w->reported_waiting >= 0 ? "vllm" : w->joined ? "openai" : "";
+}
+
 static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, struct wp_buf *b)
 {
     const char *why;
@@ -60,7 +72,7 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
     rc = rc ? rc : wp_buf_adds(b, ",\"url\":");
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.url));
-    rc = rc ? rc : wp_buf_printf(b, ",\"engine\":\"%s\",\"node\":", w->engine->name);
+    rc = rc ? rc : wp_buf_printf(b, ",\"engine\":\"%s\",\"found\":\"%s\",\"node\":", w->engine->name, found(w));
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.node));
     rc = rc ? rc : wp_buf_printf(b, ",\"ready\":%s,\"why\":\"%s\",\"up\":%s,\"draining\":%s,\"breaker\":\"%s\",\"trouble\":",
                                  ready ? "true" : "false", ready ? "" : why, w->up ? "true" : "false",
@@ -73,7 +85,7 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     }
     rc = rc ? rc : wp_buf_printf(b, "],\"max_model_len\":%u,\"block_size\":%u,\"kv_tokens\":%llu,\"tags\":",
                                  w->n_models ? w->model[0].max_len : 0, w->block_size, (unsigned long long)w->kv_tokens);
-    rc = rc ? rc : strings(b, w->conf.tags);
+    rc = rc ? rc : pairs(b, w->conf.tags);
     rc = rc ? rc : wp_buf_printf(b, ",\"in_flight\":%u,\"decoding\":%u,\"prefill_backlog_tokens\":%llu,\"wait_us\":%.0f,"
                                     "\"requests\":%llu,\"failed\":%llu,\"busy\":%llu,\"profile\":\"%s\",\"speed\":%g,\"correction\":%.4g",
                                  s.in_flight, s.decoding, (unsigned long long)s.backlog_tokens, s.wait_us,
@@ -82,10 +94,9 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     rc = rc ? rc : known(b, "reported_running", w->reported_running);
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);
-    rc = rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"ranks\":%u,\"version\":",
+    rc = rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"ranks\":%u}",
                                  (unsigned long long)s.index_blocks, s.history_blocks, w->n_ranks);
-    rc = rc ? rc : wp_buf_json(b, wp_str_of(w->version));
-    return rc ? rc : wp_buf_adds(b, "}");
+    return rc;
 }
 
 int wp_fleet_workers_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)

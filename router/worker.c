@@ -79,6 +79,17 @@ static int set_profile(struct wp_worker *w, const struct wp_config *all, struct 
     return rc;
 }
 
+void wp_worker_costs(struct wp_worker *w, const struct wp_config *all)
+{
+    const struct wp_profile was = w->profile;
+    struct wp_err err = WP_ERR_INIT;
+
+    if (set_profile(w, all, &err) < 0)
+        w->profile = was; /* no profile of that name: the configuration's check has told */
+    else if (strcmp(was.name, w->profile.name) != 0 || was.speed != w->profile.speed)
+        w->correction = 1; /* it was learnt against other costs */
+}
+
 static int set_id(struct wp_worker *w)
 {
     char text[300];

@@ -97,6 +97,8 @@ void wp_worker_unlist(struct wp_worker *w, struct wp_str model); /* an adapter i
 uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks */
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
+/* Takes profile, speed and bytes a token from the models of a configuration read anew. */
+void wp_worker_costs(struct wp_worker *w, const struct wp_config *all);
 /* The breaker's part of it. */
 void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us);
 void wp_worker_served(struct wp_worker *w); /* something good, also of the time before it rested: its next rest is a short one */
