@@ -18,6 +18,11 @@ struct patient {
 
 struct wp_prober {
     struct wp_gate *gate;
+    /*
+     * Of its own: a request that finds a connection which only a probe has used cannot tell a connection that was closed under it
+     * from a worker that it killed.
+     */
+    struct wp_client *client;
     struct wp_list patients;
     void (*answered)(void *arg);
     void *arg;
@@ -72,7 +77,7 @@ static void on_time(struct wp_timer *t)
         .timeout_us = timeout_us(wp_gate_conf(g)->health.interval_us),
     };
 
-    p->probe = w->engine->probe(g->client, &target, WP_PROBE_HEALTH | WP_PROBE_MODELS | WP_PROBE_LOAD, on_answer, p);
+    p->probe = w->engine->probe(p->prober->client, &target, WP_PROBE_HEALTH | WP_PROBE_MODELS | WP_PROBE_LOAD, on_answer, p);
     if (!p->probe)
         next(p, false); /* out of memory: later */
 }
@@ -116,9 +121,16 @@ static void see(void *arg, struct wp_worker *w) /* under the fleet's lock */
 int wp_prober_create(struct wp_prober **out, struct wp_gate *g, void (*answered)(void *arg), void *arg, struct wp_err *err)
 {
     struct wp_prober *p = wp_calloc(1, sizeof *p);
+    const struct wp_client_conf cc = {0};
+    int rc;
 
     if (!p)
         return wp_fail(err, WP_ENOMEM, "prober: out of memory");
+    rc = wp_client_create(&p->client, &g->loop, &cc, err);
+    if (rc < 0) {
+        wp_free(p);
+        return rc;
+    }
     p->gate = g;
     p->answered = answered;
     p->arg = arg;
@@ -143,5 +155,6 @@ void wp_prober_destroy(struct wp_prober *pr)
         return;
     WP_LIST_EACH(&pr->patients, at)
     patient_free(WP_CONTAINER(at, struct patient, link));
+    wp_client_destroy(pr->client, NULL, NULL);
     wp_free(pr);
 }
