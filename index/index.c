@@ -277,3 +277,13 @@ void wp_index_holder_stats(const struct wp_index *ix, uint32_t holder,
     }
     pthread_rwlock_unlock(lock_of(ix));
 }
+
+uint64_t wp_index_holder_floating(const struct wp_index *ix, uint32_t holder)
+{
+    uint64_t n;
+
+    pthread_rwlock_rdlock(lock_of(ix));
+    n = live(ix, holder) ? ix->holders[holder].floating : 0;
+    pthread_rwlock_unlock(lock_of(ix));
+    return n;
+}

@@ -146,6 +146,21 @@ const struct wp_overlap_row *wp_overlap_of(const struct wp_overlap *o, uint32_t 
 size_t wp_index_overlap(const struct wp_index *ix, uint32_t space, const uint64_t local[], size_t n,
                         struct wp_overlap *o);
 
+/* Where the first n blocks of a prompt lie, for one holder: for answers to people, beside the walk that decisions take. */
+struct wp_reach {
+    uint32_t upto[WP_TIER_MAX]; /* leading blocks that lie in that tier or a faster one; never falls with the tier */
+    uint32_t on[WP_TIER_MAX];   /* blocks of the leading ones that lie in that tier, whatever other tiers have them */
+};
+/* n: what wp_index_overlap() said for the holder; groups that restrict are not asked again.  Cost: O(n). */
+void wp_index_reach(const struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[], size_t n,
+                    struct wp_reach *r);
+
+/*
+ * From block hashes (index/identity.h) back to local ones: local[i] of the leading chain[n] that the index knows, whoever has them.  Returns
+ * how many.  Cost: all children of each block on the way are hashed, so ask it for people, not for decisions.
+ */
+size_t wp_index_unchain(const struct wp_index *ix, uint32_t space, const uint64_t chain[], size_t n, uint64_t local[]);
+
 struct wp_index_stats {
     uint64_t blocks;    /* that somebody holds; like the next two, without what floats */
     uint64_t locations; /* (block, holder, tier) */
@@ -157,6 +172,8 @@ struct wp_index_stats {
 void wp_index_stats(const struct wp_index *ix, struct wp_index_stats *s);
 /* The holder's locations by tier, and how many of them are in doubt. */
 void wp_index_holder_stats(const struct wp_index *ix, uint32_t holder, uint64_t tier_blocks[WP_TIER_MAX], uint64_t *doubtful);
+
+uint64_t wp_index_holder_floating(const struct wp_index *ix, uint32_t holder); /* its blocks that float */
 
 /* For tests: walks everything and says what does not agree.  True when all does. */
 bool wp_index_verify(const struct wp_index *ix, struct wp_err *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/admin.h"
 
+#include "router/query.h"
 #include "router/tokens.h"
 
 #include <stdio.h>
@@ -221,6 +222,30 @@ static void explain(struct admin_call *c)
         explain_asked(c);
 }
 
+static void run_query(struct admin_call *c, bool by_hash)
+{
+    struct wp_buf b = {0};
+    struct wp_refusal no;
+    int rc = wp_query(router_of(c)->fleet, wp_buf_str(&c->body), by_hash, &c->arena, &b, &no);
+
+    if (rc == WP_EINVAL) {
+        say(c, no.status, no.code, no.param, no.text);
+        wp_buf_fini(&b);
+        return;
+    }
+    answer(c, rc, "application/json", &b);
+}
+
+static void query(struct admin_call *c)
+{
+    run_query(c, false);
+}
+
+static void query_by_hash(struct admin_call *c)
+{
+    run_query(c, true);
+}
+
 static void reload(struct admin_call *c)
 {
     struct wp_buf said = {0}, b = {0};
@@ -257,6 +282,8 @@ static const struct admin_route routes[] = {
     {"GET",    "/decisions",         decisions,      false},
     {"GET",    "/decisions/*",       decision,       false},
     {"POST",   "/explain",           explain,        false},
+    {"POST",   "/query",             query,          false},
+    {"POST",   "/query_by_hash",     query_by_hash,  false},
     {"POST",   "/reload",            reload,         false},
 };
 /* clang-format on */
@@ -351,7 +378,7 @@ void wp_admin_on_request(struct wp_exchange *x, void *arg)
         c->id = id;
         x->user = c;
         x->ops = &call_ops;
-        x->body_max = r->run == explain ? conf->limits.body_bytes : BODY_MAX;
+        x->body_max = r->run == explain || r->run == query || r->run == query_by_hash ? conf->limits.body_bytes : BODY_MAX;
         wp_exchange_resume(x); /* it waits when the client expects a 100 first */
     }
 }

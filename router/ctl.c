@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command is a row: its words, the call it makes, and how its answer is shown.  JSON goes out as it came with --json; else
- * workers, explain and decisions become tables a person can read.
+ * workers, index, explain, decisions and queries become tables a person can read.
  */
 #include "router/ctl.h"
 
@@ -25,7 +25,7 @@ struct ctl {
 static const struct wp_flag flags[] = {
     {"--admin", "URL", "the router's admin port (http://127.0.0.1:29000, or $WARMPATH_ADMIN)"},
     {"--key-file", "FILE", "holds the admin key"},
-    {"--body", "FILE", "a request body for explain, or a worker's entry for `workers add`; - is standard input"},
+    {"--body", "FILE", "a request body for explain and query, or a worker's entry for `workers add`; - is standard input"},
     {"--json", NULL, "print the answer as it came"},
     {NULL, NULL, NULL},
 };
@@ -205,6 +205,45 @@ static void show_decisions(json_t *j)
         show_decision(json_array_get(list, i));
 }
 
+static void show_index(json_t *j)
+{
+    static const char *const figures[] = {"blocks", "locations", "floating", "doubtful", "evicted", "in_flight_blocks"};
+    json_t *list = json_object_get(j, "workers");
+
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        printf("%s %.0f, ", figures[i], number(j, figures[i]));
+    printf("%.1f MiB", number(j, "bytes") / (1 << 20));
+    if (number(j, "cap_bytes") > 0)
+        printf(" of %.0f MiB", number(j, "cap_bytes") / (1 << 20));
+    printf("\n%-24s %4s %-8s %8s %9s %9s %9s %9s %9s %9s %9s %9s\n", "worker", "rank", "feed", "coverage", "gpu", "cpu", "disk",
+           "remote", "doubtful", "floating", "history", "in flight");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *w = json_array_get(list, i);
+
+        printf("%-24s %4.0f %-8s %7.0f%% %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f\n", text(w, "worker"), number(w, "rank"),
+               text(w, "feed"), 100 * number(w, "coverage"), number(w, "gpu"), number(w, "cpu"), number(w, "disk"),
+               number(w, "remote"), number(w, "doubtful"), number(w, "floating"), number(w, "history"), number(w, "in_flight"));
+    }
+}
+
+/* Both dialects have `instances`, unless a tenant is called that. */
+static void show_query(json_t *j)
+{
+    json_t *all = json_object_get(j, "instances");
+
+    printf("%-24s %4s %9s %9s %9s  (tokens, each with the tiers before it)\n", "worker", "rank", "gpu", "cpu", "disk");
+    for (void *i = json_object_iter(all); i; i = json_object_iter_next(all, i)) {
+        json_t *ranks = json_object_get(json_object_iter_value(i), "rank_matches");
+
+        for (void *r = json_object_iter(ranks); r; r = json_object_iter_next(ranks, r)) {
+            json_t *m = json_object_iter_value(r);
+
+            printf("%-24s %4s %9.0f %9.0f %9.0f\n", json_object_iter_key(i), json_object_iter_key(r), number(m, "gpu"),
+                   number(m, "cpu"), number(m, "disk"));
+        }
+    }
+}
+
 static void show_plain(json_t *j)
 {
     json_dumpf(j, stdout, JSON_INDENT(2));
@@ -230,7 +269,9 @@ static const struct command {
     {"explain",        "POST",   "/explain",            true,  show_explain,   "what would be chosen for a request body, and why"},
     {"decisions",      "GET",    "/decisions?last=10",  false, show_decisions, "the last ten decisions"},
     {"decision",       "GET",    "/decisions/%s",       false, show_decisions, "one of them: decision ID"},
-    {"index",          "GET",    "/index",              false, show_plain,     "what the index holds"},
+    {"index",          "GET",    "/index",              false, show_index,     "what the index holds, and how its feeds are"},
+    {"query",          "POST",   "/query",              true,  show_query,     "what it claims of token ids: --body FILE, as docs/query.md has it"},
+    {"query hash",     "POST",   "/query_by_hash",      true,  show_query,     "the same of block hashes"},
     {"reload",         "POST",   "/reload",             false, show_plain,     "read the configuration again"},
     {"version",        "GET",    "/version",            false, show_plain,     "the router's version"},
 };

@@ -61,7 +61,12 @@ static void tell_fleet(struct watch_rank *r, bool batch)
 {
     struct watch *w = r->watch;
     struct wp_feed_status status = {0};
-    struct wp_rank_feed told = {.fed = true, .live = r->state == WP_FEED_LIVE || r->state == WP_FEED_SYNCING, .batch = batch};
+    struct wp_rank_feed told = {
+        .fed = true,
+        .live = r->state == WP_FEED_LIVE || r->state == WP_FEED_SYNCING,
+        .state = wp_feed_state_name(r->state),
+        .batch = batch,
+    };
     uint32_t size = wp_ingest_its_block_size(r->ingest);
 
     for (size_t i = 0; w->feed && i < wp_feed_publishers(w->feed); i++) {

@@ -38,7 +38,8 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
 /* What the feed of a rank knows of itself. */
 struct wp_rank_feed {
     bool fed, live;
-    bool batch; /* one was applied just now */
+    const char *state; /* in a word, static */
+    bool batch;        /* one was applied just now */
     double coverage;
     uint32_t block_size; /* that its events are in; 0: not known */
 };

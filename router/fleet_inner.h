@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router/fleet_inner.h - the fleet from inside: for fleet.c, place.c and fleet_json.c alone. */
+/* router/fleet_inner.h - the fleet from inside: for fleet.c, place.c, query.c and fleet_json.c alone. */
 #ifndef WP_ROUTER_FLEET_INNER_H
 #define WP_ROUTER_FLEET_INNER_H
 

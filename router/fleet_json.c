@@ -32,13 +32,15 @@ static int known(struct wp_buf *b, const char *key, double x)
 struct summary {
     uint32_t in_flight, decoding;
     uint64_t backlog_tokens, index_blocks;
+    double coverage;  /* of the rank that is covered least */
+    const char *feed; /* its state */
     size_t history_blocks;
     double wait_us;
 };
 
 static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint64_t now)
 {
-    struct summary s = {.wait_us = INFINITY};
+    struct summary s = {.wait_us = INFINITY, .coverage = INFINITY};
 
     for (uint32_t i = 0; i < w->n_ranks; i++) {
         const struct wp_rank *r = &w->rank[i];
@@ -52,6 +54,10 @@ static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint
         s.history_blocks += wp_history_blocks(f->history, r->holder);
         for (int t = 0; t < WP_TIER_MAX; t++)
             s.index_blocks += tier[t];
+        if (r->coverage >= s.coverage)
+            continue;
+        s.coverage = r->coverage;
+        s.feed = r->feed_state;
     }
     return s;
 }
@@ -94,9 +100,8 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     rc = rc ? rc : known(b, "reported_running", w->reported_running);
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);
-    rc = rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"ranks\":%u}",
-                                 (unsigned long long)s.index_blocks, s.history_blocks, w->n_ranks);
-    return rc;
+    return rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"feed\":\"%s\",\"coverage\":%.4g,\"ranks\":%u}",
+                                   (unsigned long long)s.index_blocks, s.history_blocks, s.feed, s.coverage, w->n_ranks);
 }
 
 int wp_fleet_workers_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)
@@ -236,10 +241,11 @@ static int rank_json(struct wp_fleet *f, const struct wp_worker *w, const struct
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
     return rc ? rc
               : wp_buf_printf(b, ",\"rank\":%u,\"gpu\":%llu,\"cpu\":%llu,\"disk\":%llu,\"remote\":%llu,\"doubtful\":%llu,"
-                                 "\"history\":%zu}", r->number,
-                              (unsigned long long)tier[0], (unsigned long long)tier[1], (unsigned long long)tier[2],
+                                 "\"floating\":%llu,\"history\":%zu,\"in_flight\":%u,\"feed\":\"%s\",\"coverage\":%.4g}",
+                              r->number, (unsigned long long)tier[0], (unsigned long long)tier[1], (unsigned long long)tier[2],
                               (unsigned long long)tier[3], (unsigned long long)doubtful,
-                              wp_history_blocks(f->history, r->holder));
+                              (unsigned long long)wp_index_holder_floating(f->index, r->holder),
+                              wp_history_blocks(f->history, r->holder), r->load.in_flight, r->feed_state, r->coverage);
 }
 
 int wp_fleet_index_json(struct wp_fleet *f, struct wp_buf *b)

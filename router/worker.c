@@ -113,6 +113,7 @@ static int make_ranks(struct wp_worker *w)
     w->n_ranks = n;
     for (uint32_t i = 0; i < n; i++) {
         w->rank[i].number = i;
+        w->rank[i].feed_state = w->conf.events[0] ? "unknown" : "none";
         w->rank[i].key = n > 1 ? wp_hash_next(w->key, i) : w->key;
         wp_load_init(&w->rank[i].load);
     }

@@ -32,6 +32,7 @@ struct wp_rank {
     struct wp_load load;
     bool fed;        /* it has a feed of KV events */
     bool live;       /* that feed is connected and knows where it stands */
+    const char *feed_state; /* of that feed, in a word; "none" without one */
     double coverage; /* share of what the rank holds that its feed has told, 0..1 */
 };
 

@@ -784,6 +784,54 @@ void wp_oracle_overlap(const struct wp_oracle *o, uint32_t space, const uint64_t
     }
 }
 
+void wp_oracle_reach(const struct wp_oracle *o, uint32_t holder, uint32_t space,
+                     const uint64_t local[], size_t n, struct wp_reach *r)
+{
+    struct own own[WP_ORACLE_HOLDERS];
+    uint32_t node = o->node[holder];
+    uint8_t all_of[WP_ORACLE_DEPTH];
+    size_t leading = 0;
+
+    *r = (struct wp_reach){0};
+    gather(o, space, local, n, own);
+    for (size_t i = 0; i < n; i++)
+        all_of[i] = (uint8_t)(own[holder].held[i] | (node == WP_NO_HOLDER ? 0 : own[node].held[i]));
+    while (o->live[holder] && leading < n && all_of[leading])
+        leading++;
+    for (int t = 0; t < WP_TIER_MAX; t++) {
+        while (r->upto[t] < leading && all_of[r->upto[t]] & ((2u << t) - 1))
+            r->upto[t]++;
+        for (size_t i = 0; i < leading; i++)
+            r->on[t] += (all_of[i] & (1u << t)) != 0;
+    }
+}
+
+static size_t in_common(const struct place *at, uint32_t space, const uint64_t local[], size_t n)
+{
+    size_t k = 0;
+
+    while (at->space == space && !at->floats && k < n && k < at->n && at->path[k] == local[k])
+        k++;
+    return k;
+}
+
+size_t wp_oracle_known(const struct wp_oracle *o, uint32_t space, const uint64_t local[], size_t n)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < o->facts.n; i++) {
+        size_t k = in_common(&o->facts.p[i].at, space, local, n);
+
+        most = k > most ? k : most;
+    }
+    for (size_t i = 0; i < o->beliefs.n; i++) {
+        size_t k = in_common(&o->beliefs.p[i].at, space, local, n);
+
+        most = k > most ? k : most;
+    }
+    return most;
+}
+
 static bool place_seen(const struct wp_oracle *o,
                        size_t i) /* fact i's place is a holder's before, or a belief's */
 {

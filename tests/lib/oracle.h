@@ -31,6 +31,10 @@ void wp_oracle_apply(struct wp_oracle *o, const struct wp_kv_event *ev, struct w
 size_t wp_oracle_graft(struct wp_oracle *o, uint32_t holder, uint32_t space, const uint64_t local[], size_t n);
 void wp_oracle_overlap(const struct wp_oracle *o, uint32_t space, const uint64_t local[], size_t n,
                        struct wp_oracle_answer answer[WP_ORACLE_HOLDERS]);
+void wp_oracle_reach(const struct wp_oracle *o, uint32_t holder, uint32_t space, const uint64_t local[], size_t n,
+                     struct wp_reach *r);
+/* Leading blocks of the prompt that lie on the way to something that a holder has. */
+size_t wp_oracle_known(const struct wp_oracle *o, uint32_t space, const uint64_t local[], size_t n);
 /* Of the index's figures, those that do not depend on how it is built: blocks, locations, floating, doubtful. */
 void wp_oracle_stats(const struct wp_oracle *o, struct wp_index_stats *s);
 void wp_oracle_holder_stats(const struct wp_oracle *o, uint32_t holder, uint64_t tier_blocks[WP_TIER_MAX],

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "index/index.h"
 
+#include "index/identity.h"
 #include "tests/lib/index_rig.h"
 #include "tests/lib/test.h"
 
@@ -408,6 +409,52 @@ static void holders_beyond_the_room_of_the_answer_are_left_out(void)
     wp_index_rig_fini(&r);
 }
 
+static void reach_says_how_far_each_tier_takes_a_prompt(void)
+{
+    struct wp_index_rig r;
+    struct wp_reach to;
+    uint64_t local[8];
+
+    wp_index_rig_init(&r, NULL);
+    wp_index_rig_store(&r, r.w[0], 0, "", "ab");
+    wp_index_rig_store(&r, r.w[0], 1, "b", "cd");
+    wp_index_rig_store(&r, r.w[0], 0, "d", "e");
+    wp_index_rig_say(&r, WP_KV_STORED, r.w[0], 2, "", "ac", true);
+    wp_index_rig_store(&r, r.node, 2, "", "abcdef");
+    wp_index_reach(r.ix, r.w[0], r.space, local, wp_index_rig_letters("abcdef", local), &to);
+    EXPECT_UINT("gpu alone", 2, to.upto[0]);
+    EXPECT_UINT("with cpu", 5, to.upto[1]);
+    EXPECT_UINT("with disk", 6, to.upto[2]);
+    EXPECT_UINT("with all", 6, to.upto[WP_TIER_MAX - 1]);
+    EXPECT_UINT("on gpu", 3, to.on[0]);
+    EXPECT_UINT("on cpu", 2, to.on[1]);
+    EXPECT_UINT("on disk", 6, to.on[2]);
+    wp_index_reach(r.ix, r.w[2], r.space, local, 6, &to);
+    EXPECT_UINT("elsewhere", 0, to.upto[2]);
+    wp_index_reach(r.ix, 99, r.space, local, 6, &to);
+    EXPECT_UINT("no such holder", 0, to.upto[2]);
+    wp_index_rig_fini(&r);
+}
+
+static void links_of_a_chain_lead_back_to_its_blocks(void)
+{
+    struct wp_index_rig r;
+    uint64_t local[8], chain[8], back[8] = {0};
+
+    wp_index_rig_init(&r, NULL);
+    wp_index_rig_store(&r, r.w[0], 0, "", "abc");
+    wp_index_rig_store(&r, r.w[1], 0, "b", "d");
+    wp_index_rig_store(&r, r.w[1], 0, "", "abd");
+    wp_hash_chain(local, wp_index_rig_letters("abde", local), chain);
+    EXPECT_UINT("as far as it is known", 3, wp_index_unchain(r.ix, r.space, chain, 4, back));
+    EXPECT_TRUE("the same blocks", memcmp(back, local, 3 * sizeof local[0]) == 0);
+    chain[1]++;
+    EXPECT_UINT("a link that leads nowhere", 1, wp_index_unchain(r.ix, r.space, chain, 4, back));
+    EXPECT_UINT("a link from the middle", 0, wp_index_unchain(r.ix, r.space, chain + 2, 1, back));
+    EXPECT_UINT("no such space", 0, wp_index_unchain(r.ix, 99, chain, 4, back));
+    wp_index_rig_fini(&r);
+}
+
 const struct wp_suite suite_index = {
     "index",
     (const struct wp_test[]){
@@ -433,6 +480,9 @@ const struct wp_suite suite_index = {
         {"events out of bounds are refused", events_out_of_bounds_are_refused},
         {"holders beyond the room of the answer are left out",
          holders_beyond_the_room_of_the_answer_are_left_out},
+        {"reach says how far each tier takes a prompt",
+         reach_says_how_far_each_tier_takes_a_prompt},
+        {"links of a chain lead back to its blocks", links_of_a_chain_lead_back_to_its_blocks},
         {NULL, NULL},
     },
 };

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "index/identity.h"
 #include "tests/lib/oracle.h"
 #include "tests/lib/test.h"
 
@@ -299,6 +300,25 @@ static bool in_order(const struct wp_overlap *o)
     return true;
 }
 
+static void compare_reach(struct world *w, uint32_t space, const uint64_t local[], size_t n)
+{
+    uint32_t holder = w->number[below(w, HOLDERS)];
+    uint64_t chain[CHAIN], back[CHAIN];
+    struct wp_reach want, got;
+    size_t known = wp_oracle_known(w->or, space, local, n), k;
+
+    wp_oracle_reach(w->or, holder, space, local, n, &want);
+    wp_index_reach(w->ix, holder, space, local, n, &got);
+    if (memcmp(&want, &got, sizeof want) != 0)
+        disagree(w, "where a holder's blocks lie", want.upto[0], got.upto[0]);
+    wp_hash_chain(local, n, chain);
+    k = wp_index_unchain(w->ix, space, chain, n, back);
+    if (k != known)
+        disagree(w, "blocks known by their links", known, k);
+    if (memcmp(back, local, k * sizeof back[0]) != 0)
+        disagree(w, "local hashes of links", local[0], back[0]);
+}
+
 static void compare_overlap(struct world *w)
 {
     struct wp_oracle_answer want[WP_ORACLE_HOLDERS];
@@ -309,6 +329,7 @@ static void compare_overlap(struct world *w)
     wp_oracle_overlap(w->or, space, local, n, want);
     for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++)
         most = want[h].blocks > most ? want[h].blocks : most;
+    compare_reach(w, space, local, n);
     n = wp_index_overlap(w->ix, space, local, n, &w->o);
     if (n != most)
         disagree(w, "largest overlap", most, n);
@@ -349,7 +370,10 @@ static void compare_stats(struct world *w)
         wp_index_holder_stats(w->ix, h, tier[1], &doubtful[1]);
         if (doubtful[0] != doubtful[1] || memcmp(tier[0], tier[1], sizeof tier[0]) != 0)
             disagree(w, "a holder's figures", doubtful[0], doubtful[1]);
+        want.floating -= wp_index_holder_floating(w->ix, h);
     }
+    if (want.floating)
+        disagree(w, "floating blocks of all holders, too few by", 0, want.floating);
 }
 
 static void claims_no_more(struct world *w)
