@@ -393,16 +393,34 @@ void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w
 
 void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf)
 {
-    bool slept;
+    bool slept, was_up;
 
     lock(f);
     if (!w->gone) {
         slept = w->sleeping;
+        was_up = w->up;
         wp_worker_probed(w, facts, conf);
+        if (was_up && !w->up)
+            atomic_fetch_add(&f->downs, 1);
         for (uint32_t i = 0; w->sleeping && !slept && i < w->n_ranks; i++)
             forget_cache(f, &w->rank[i]); /* a sleeper has thrown it away */
     }
     unlock(f);
+}
+
+uint64_t wp_fleet_downs(const struct wp_fleet *f)
+{
+    return atomic_load(&f->downs);
+}
+
+bool wp_fleet_is_down(struct wp_fleet *f, const struct wp_worker *w)
+{
+    bool down;
+
+    lock(f);
+    down = w->joined && !w->up;
+    unlock(f);
+    return down;
 }
 
 void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str model)

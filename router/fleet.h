@@ -33,6 +33,9 @@ struct wp_worker *wp_fleet_idlest(struct wp_fleet *f, struct wp_str model, const
 void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w), void *arg);
 /* Another policy and other limits, from the next decision on.  Errors: those of wp_policy_create; then nothing changed. */
 int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct wp_err *err);
+/* How often a worker went down by its probes: who compares it now and then needs no lock to know that nothing happened. */
+uint64_t wp_fleet_downs(const struct wp_fleet *f);
+bool wp_fleet_is_down(struct wp_fleet *f, const struct wp_worker *w);
 void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf);
 
 /* What the feed of a rank knows of itself. */

@@ -10,6 +10,7 @@
 #include "router/sticky.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct wp_model_ratio { /* bytes of canonical prompt per token, learnt from usage */
     struct wp_list link;
@@ -23,6 +24,7 @@ struct wp_seat { /* where a request can go */
 };
 
 struct wp_fleet {
+    _Atomic uint64_t downs;
     pthread_mutex_t lock; /* guards all below */
     struct wp_list workers;
     size_t n_workers, n_ranks;

@@ -7,7 +7,18 @@
 
 #include <stdio.h>
 
-enum { LAG_EVERY_US = 100000, DRAIN_LOOK_US = 20000, LAST_WORDS_US = 1000000 };
+enum { LAG_EVERY_US = 100000, STRANDED_TICKS = 10, DRAIN_LOOK_US = 20000, LAST_WORDS_US = 1000000 };
+
+/* A worker that takes requests and says nothing is found out by its probes, which are another loop's. */
+static void look_after(struct wp_gate *g)
+{
+    uint64_t downs = wp_fleet_downs(g->router->fleet);
+
+    if (downs == g->downs_seen && (g->stranded_ticks == 0 || --g->stranded_ticks > 0))
+        return;
+    g->downs_seen = downs;
+    g->stranded_ticks = wp_requests_rescue(g) ? STRANDED_TICKS : 0;
+}
 
 /* How late a timer fires is how long the loop was busy with something else. */
 static void on_lag_tick(struct wp_timer *t)
@@ -18,6 +29,7 @@ static void on_lag_tick(struct wp_timer *t)
     wp_observe(g->router->count.loop_lag, now > g->lag_due_us ? (double)(now - g->lag_due_us) / 1e6 : 0);
     g->lag_due_us = now + LAG_EVERY_US;
     wp_timer_at(&g->loop, &g->lag_tick, g->lag_due_us);
+    look_after(g);
 }
 
 static void on_refused(int status, void *arg)

@@ -2,7 +2,9 @@
 /*
  * The answer on its way from the engine to the client.
  *
- * Its head decides: 429, 503 and an adapter's 404 go to another worker if one can take the request, everything else is the client's.  Bytes pass as they
+ * Its head decides: 429, 503 and an adapter's 404 go to another worker if one can take the request, everything else is the client's.  The head of an
+ * event stream alone tells a client nothing, but once it has passed nobody else can be asked: it is held until the first byte behind it,
+ * for HOLD_US at most, and an engine that dies meanwhile died before it answered.  Bytes pass as they
  * come, unchanged; the engine is read no faster than the client reads (a mark at RELAY_HIGH queued bytes).  Events are watched as they pass, for the first token,
  * usage, and an error as the first event; nothing is parsed that is not looked for.
  * An event stream that breaks ends in one more event, `data: {"error": ...}`, and its last chunk, never in an invented [DONE]; any other answer that breaks is cut,
@@ -15,7 +17,7 @@
 
 #include <stdio.h>
 
-enum { RELAY_HIGH = 256 * 1024, EVENT_KEPT = 16 * 1024, TOKEN_BATCH = 16 };
+enum { RELAY_HIGH = 256 * 1024, EVENT_KEPT = 16 * 1024, TOKEN_BATCH = 16, HOLD_US = 200000 };
 
 static void take_number(struct wp_json v, int64_t *out)
 {
@@ -223,28 +225,86 @@ static bool try_elsewhere(struct wp_request *r, const struct wp_head *h)
     return true;
 }
 
-static void on_head(struct wp_call *c, const struct wp_head *h)
+static void pass_head(struct wp_request *r, const struct wp_held_head *h)
 {
-    struct wp_request *r = c->user;
-    struct wp_field field[WP_FORWARD_MAX];
-    struct wp_str type = wp_head_get(h, "content-type");
-    size_t n;
-
-    if (c != r->call || !r->x || try_elsewhere(r, h))
-        return;
-    r->status = h->status;
-    r->is_sse = type.n >= 17 && wp_str_iis((struct wp_str){type.p, 17}, "text/event-stream");
     r->head_sent = true;
     wp_request_move(r, REQ_STREAM);
     if (r->is_sse) {
         wp_sse_init(&r->sse, EVENT_KEPT, on_event, r);
         r->sse_ready = true;
-    } else if (h->status < 300) {
+    } else if (r->status < 300) {
         first_token(r, wp_now_us());
     }
-    n = wp_forward_answer(r, h, field);
-    wp_reply_head(r->x, h->status, h->reason, field, n, h->chunked ? -1 : h->content_length);
+    wp_reply_head(r->x, r->status, h->reason, h->field, h->n, h->length);
     count_answer(r);
+}
+
+static bool keep_text(struct wp_request *r, struct wp_str *s)
+{
+    char *p = wp_arena_strndup(&r->arena, s->p, s->n);
+
+    s->p = p;
+    return p != NULL;
+}
+
+static bool hold(struct wp_request *r, const struct wp_held_head *h)
+{
+    struct wp_held_head *kept = &r->held;
+
+    *kept = *h;
+    kept->field = wp_arena_alloc(&r->arena, h->n * sizeof *h->field);
+    if (!kept->field || !keep_text(r, &kept->reason))
+        return false;
+    memcpy(kept->field, h->field, h->n * sizeof *h->field);
+    for (size_t i = 0; i < h->n; i++)
+        if (!keep_text(r, &kept->field[i].name) || !keep_text(r, &kept->field[i].value))
+            return false;
+    r->holds = true;
+    wp_timer_in(&r->gate->loop, &r->hold, HOLD_US);
+    return true;
+}
+
+void wp_relay_let_go(struct wp_request *r)
+{
+    if (!r->holds)
+        return;
+    r->holds = false;
+    wp_timer_stop(&r->gate->loop, &r->hold);
+}
+
+static void pass_held(struct wp_request *r)
+{
+    wp_relay_let_go(r);
+    pass_head(r, &r->held);
+}
+
+static void on_hold_end(struct wp_timer *t)
+{
+    struct wp_request *r = t->arg;
+
+    if (r->holds && r->x)
+        pass_held(r);
+}
+
+void wp_relay_init(struct wp_request *r)
+{
+    wp_timer_init(&r->hold, on_hold_end, r);
+}
+
+static void on_head(struct wp_call *c, const struct wp_head *h)
+{
+    struct wp_request *r = c->user;
+    struct wp_field field[WP_FORWARD_MAX];
+    struct wp_str type = wp_head_get(h, "content-type");
+    struct wp_held_head head = {.reason = h->reason, .field = field, .length = h->chunked ? -1 : h->content_length};
+
+    if (c != r->call || !r->x || try_elsewhere(r, h))
+        return;
+    r->status = h->status;
+    r->is_sse = type.n >= 17 && wp_str_iis((struct wp_str){type.p, 17}, "text/event-stream");
+    head.n = wp_forward_answer(r, h, field);
+    if (!r->is_sse || !hold(r, &head))
+        pass_head(r, &head);
 }
 
 static void on_body(struct wp_call *c, const char *p, size_t n)
@@ -253,6 +313,8 @@ static void on_body(struct wp_call *c, const char *p, size_t n)
 
     if (c != r->call || !r->x)
         return;
+    if (r->holds)
+        pass_held(r);
     if (r->sse_ready)
         wp_sse_feed(&r->sse, p, n);
     else if (!r->unkept && (r->status >= 300 || r->kept.n + n > WP_ANSWER_KEPT || wp_buf_add(&r->kept, p, n) < 0)) {
@@ -318,7 +380,7 @@ static void failed_before_head(struct wp_request *r, const struct wp_call *c, in
         wp_request_fail(r, rc, c->why, false);
         return;
     }
-    if (died && c->reused && !r->races && !r->lost) {
+    if (died && c->reused && c->phase == WP_CALL_SENT && !r->races && !r->lost) {
         r->races++;
         r->race_repeat = true;
         if (wp_request_retry(r, "reuse", WP_OUTCOME_NEUTRAL, 0, false))
@@ -348,6 +410,8 @@ static void on_over(struct wp_call *c, int rc)
         wp_request_unless_used(r);
         return;
     }
+    if (rc == 0 && r->holds) /* a stream without an event */
+        pass_held(r);
     if (!r->head_sent) {
         failed_before_head(r, c, rc);
         return;

@@ -8,6 +8,7 @@
  * Failing before STREAM: another worker, at most retry.attempts times.  Free of the retry budget: connect failures and the reuse race, since the
  * engine has seen nothing (the race is repeated once on the same worker, on a fresh connection, and when that dies too the worker is the first
  * of two), and a worker that died with the request in flight: but of those at most two, then the request itself is suspected and answered 502.  Failing in STREAM: the stream ends in an error event.
+ * A worker goes down by its probes: who has no answer from it is repeated like that, too, or waits on where there is no other.
  * The client goes: the call is cancelled, which closes the engine's connection.
  *
  * Ownership: the request is freed when the exchange is over and every call has said on_over.
@@ -108,6 +109,7 @@ void wp_request_unless_used(struct wp_request *r)
 void wp_request_settle(struct wp_request *r, enum wp_outcome o, uint64_t rest_us)
 {
     r->outcome = o;
+    wp_relay_let_go(r);
     wp_fleet_end(r->gate->router->fleet, r->place, o, rest_us);
 }
 
@@ -203,6 +205,9 @@ static bool budget_allows(struct wp_router *router, double share)
 
 static bool avoid_worker(struct wp_request *r, struct wp_worker *w)
 {
+    for (size_t i = 0; i < r->n_failed; i++)
+        if (r->failed[i] == w)
+            return true;
     if (r->n_failed == WP_ATTEMPTS_MAX)
         return false;
     r->failed[r->n_failed++] = wp_worker_ref(w);
@@ -532,6 +537,7 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
     r->place = &r->slot[0];
     r->usage = (struct wp_usage){-1, -1, -1};
     wp_list_push(&g->requests, &r->link);
+    wp_relay_init(r);
     x->user = r;
     x->ops = &exchange_ops;
     take_id(r);
@@ -579,4 +585,42 @@ size_t wp_requests_cut(struct wp_gate *g)
         n++;
     }
     return n;
+}
+
+/* Its worker is down: as when the connection had died, but that one who can go nowhere else may as well wait for it to come back. */
+static bool rescue(struct wp_request *r)
+{
+    struct wp_call *c = r->call;
+    bool died = c->phase != WP_CALL_CONNECT;
+
+    if (died && r->lost) { /* the second one */
+        r->call = NULL;
+        wp_request_settle(r, WP_OUTCOME_FAILED, 0);
+        wp_request_fail(r, -ECONNABORTED, "it went down", false);
+        wp_call_cancel(c);
+        return true;
+    }
+    r->call = NULL; /* a new attempt sets it; the old one is cancelled after */
+    r->lost += died;
+    if (!wp_request_retry(r, "down", WP_OUTCOME_FAILED, 0, false)) {
+        r->lost -= died;
+        r->call = c;
+        return false;
+    }
+    wp_call_cancel(c);
+    return true;
+}
+
+size_t wp_requests_rescue(struct wp_gate *g)
+{
+    size_t stranded = 0;
+
+    WP_LIST_EACH(&g->requests, at)
+    {
+        struct wp_request *r = WP_CONTAINER(at, struct wp_request, link);
+
+        if (r->x && r->call && !r->head_sent && wp_fleet_is_down(g->router->fleet, r->place->worker))
+            stranded += !rescue(r);
+    }
+    return stranded;
 }

@@ -19,4 +19,10 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
 /* Ends all requests of a gate whose answers are not out: with an error where nothing was said yet.  How many there were. */
 size_t wp_requests_cut(struct wp_gate *g);
 
+/*
+ * Workers of the gate's requests may have gone down: who has had no answer there is placed elsewhere.  Returns how many wait on a
+ * worker that is down, because no other can take them.
+ */
+size_t wp_requests_rescue(struct wp_gate *g);
+
 #endif

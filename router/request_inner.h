@@ -15,6 +15,13 @@ struct wp_usage { /* as the engine reported it; negative: unknown */
     int64_t prompt, cached, output;
 };
 
+struct wp_held_head { /* of an event stream, until a byte of it has come: all of it in the request's arena */
+    struct wp_str reason;
+    struct wp_field *field;
+    size_t n;
+    int64_t length;
+};
+
 struct wp_request {
     struct wp_gate *gate;
     struct wp_list link; /* of the gate's requests */
@@ -48,6 +55,9 @@ struct wp_request {
     bool race_repeat;  /* the next attempt repeats a reuse race: same worker, fresh connection */
 
     /* The answer. */
+    struct wp_held_head held;
+    struct wp_timer hold; /* for so long at most */
+    bool holds;
     bool head_sent, is_sse, over, aborted, ended;
     int status;
     struct wp_sse sse;
@@ -78,6 +88,8 @@ void wp_request_settle(struct wp_request *r, enum wp_outcome o, uint64_t rest_us
 void wp_request_unless_used(struct wp_request *r); /* frees it when nobody will call it again */
 
 extern const struct wp_call_ops wp_relay_ops;
+void wp_relay_init(struct wp_request *r);
+void wp_relay_let_go(struct wp_request *r); /* of a head that is held: its attempt has ended */
 void wp_relay_drained(struct wp_request *r);
 /* Ends an answer whose head is out, so that the client sees that it is not whole: an event stream by an error event. */
 void wp_relay_cut(struct wp_request *r, int status, const char *code, const char *param, const char *text);

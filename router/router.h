@@ -63,6 +63,8 @@ struct wp_gate { /* one loop */
     struct wp_list requests; /* under way; router/request.h */
     uint64_t lag_due_us, drain_until_us; /* 0: not draining */
     uint64_t close_by_us; /* what was said may go out until then; 0: requests are under way, and may be */
+    uint64_t downs_seen;      /* of wp_fleet_downs() */
+    unsigned stranded_ticks; /* until those who wait on a worker that is down are looked at again; 0: there are none */
     bool port_closed;
     bool (*before_close)(void *arg); /* gate 0: its other things are closed; NULL: nothing to ask */
     void *before_close_arg;

@@ -272,10 +272,15 @@ def test_B071_short():
 
 
 def test_B075():
-    """an engine that dies after 0, 1 or n events: one error event in OpenAI's shape, counted, logged with its cause (B075)"""
+    """an engine that dies after 0 events: 502 in OpenAI's shape; after 1 or n: one error event in that shape; counted, logged with its cause (B075)"""
     text = script("B075-die-mid.sse").replace("!wait 200", "!wait 20")
     first = text.index("data:")
-    for body in (text[:first] + "!rst\n", text, EVENT.decode() * 20 + "!fin\n"):
+    with stage(lambda q: play(q, text[:first] + "!rst\n")) as (r, e):
+        status, h, got = chat(r.port, stream=True)
+        assert status == 502 and json.loads(got)["error"]["code"] == "upstream_failed", (status, got)
+        assert r.metric('warmpath_requests_total{code="502"}') == 1
+        r.wait_log(r"warn request: .*did not answer", 2)
+    for body in (text, EVENT.decode() * 20 + "!fin\n"):
         with stage(lambda q, body=body: play(q, body)) as (r, e):
             status, h, got = chat(r.port, stream=True)
             events = [x for x in got.split(b"\n\n") if x]

@@ -169,8 +169,8 @@ def test_the_reuse_race_is_not_the_clients_problem():
 
 
 def test_a_stream_that_dies_ends_in_one_error_event():
-    """a stream that dies after 0, 1 or n events ends in an OpenAI-shaped error event, never in [DONE] (B075)"""
-    for events in (0, 1, 3):
+    """a stream that dies after 1 or n events ends in an OpenAI-shaped error event, never in [DONE] (B075)"""
+    for events in (1, 3):
         def answer(q, n=events):
             q.sse_head()
             for i in range(n):
@@ -186,6 +186,59 @@ def test_a_stream_that_dies_ends_in_one_error_event():
         assert last.startswith("data: ") and json.loads(last[6:])["error"]["code"] == "upstream_failed"
         assert r.metric("warmpath_broken_answers_total") == 1
         r.at_rest()
+
+
+def test_a_stream_that_dies_before_its_first_event_is_not_begun():
+    """a stream of which nothing but the head came is asked for elsewhere; where there is no other it is 502, not a stream (B075)"""
+    def die(q):
+        q.sse_head()
+        q.reset()
+
+    def serve(q):
+        q.sse_head()
+        q.chunk(b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"x"}}]}\n\n')
+        q.chunk(b"data: [DONE]\n\n")
+        q.end()
+
+    bad, good = FakeEngine(die), FakeEngine(serve)
+    r = Router([bad, good], "--policy", "round_robin", "--set", "health.fail=1000")
+    for _ in range(10):
+        status, _, body = chat(r.port, stream=True)
+        assert status == 200 and body.endswith(b"data: [DONE]\n\n") and b"error" not in body, body
+    assert len(bad.requests) >= 5 and len(good.requests) == 10
+    r.at_rest()
+    good.close()
+    status, h, body = chat(r.port, stream=True)
+    assert status in (502, 503) and h["content-type"].startswith("application/json"), (status, body)
+    r.at_rest()
+
+
+def test_a_frozen_engine_lets_its_requests_go():
+    """an engine that is stopped with requests in it: when its probes say so they are served elsewhere, and their connections closed"""
+    frozen = threading.Event()
+    thaw = threading.Event()
+    gone = []
+
+    def wait(q):
+        frozen.set()
+        gone.append(q.gone(30))
+
+    def health(q):
+        if frozen.is_set():
+            thaw.wait(30)
+        q.answer(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+    bad, good = FakeEngine(wait, health=health), FakeEngine()
+    r = Router([bad, good], "--policy", "round_robin", "--set", "health.interval_s=0.2", "--set", "health.fail=2")
+    results = []
+    threads = [threading.Thread(target=lambda s=s: results.append(chat(r.port, stream=s)[0])) for s in (True, False) * 3]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert results == [200] * 6, results
+    until(lambda: len(gone) == len(bad.requests) >= 1 and all(gone), 10, "the connections being closed")
+    assert r.metric('warmpath_retries_total{reason="down"}') == len(bad.requests)
+    thaw.set()
+    r.at_rest()
 
 
 def test_a_cut_json_answer_is_cut_for_the_client_too():

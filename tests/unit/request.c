@@ -264,6 +264,9 @@ static const struct {
     {"stream", {ASKED, {RAW_SEND, SSE, 0}, {RAW_SEND, EVENT, 0}, {RAW_SEND, LAST, 0}}, 200, true, "[DONE]", 0, 1},
     {"stream, byte by byte", {ASKED, {RAW_DRIP, SSE EVENT EVENT LAST, 0}}, 200, true, "[DONE]", 0, 1},
     {"stream that breaks", {ASKED, {RAW_SEND, SSE EVENT, 0}, {RAW_CLOSE, NULL, 0}}, 200, true, "upstream_failed", 1, 1},
+    {"stream that breaks before its first byte", {ASKED, {RAW_SEND, SSE, 0}, {RAW_CLOSE, NULL, 0}}, 502, true, "upstream_failed", 1, 1},
+    {"stream that is cut in its first chunk's size", {ASKED, {RAW_SEND, SSE "2", 0}, {RAW_RESET, NULL, 0}}, 502, true, "upstream_failed", 1, 1},
+    {"stream of nothing", {ASKED, {RAW_SEND, SSE, 0}, {RAW_TURN, NULL, 3}, {RAW_SEND, "0\r\n\r\n", 0}}, 200, true, NULL, 0, 1},
     {"stream that is reset", {ASKED, {RAW_SEND, SSE EVENT, 0}, {RAW_TURN, NULL, 3}, {RAW_RESET, NULL, 0}}, 200, true, "upstream_failed", 1, 1},
     {"stream that begins with an error", {ASKED, {RAW_SEND, SSE "1b\r\ndata: {\"error\":{\"code\":1}}\n\n\r\n0\r\n\r\n", 0}}, 200, true, "error", 1, 1},
     {"json that breaks", {ASKED, {RAW_SEND, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", 0}, {RAW_CLOSE, NULL, 0}}, 200, false, "half", 1, 1},
@@ -468,6 +471,96 @@ static void a_worker_that_dies_twice_is_one_worker(void)
     }
 }
 
+/* The head of a stream alone is not an answer yet. */
+static void a_stream_without_an_event_is_tried_elsewhere(void)
+{
+    SET_UP(SCRIPT(ASKED, {RAW_SEND, SSE, 0}, {RAW_TURN, NULL, 3}, {RAW_CLOSE, NULL, 0}),
+           SCRIPT(ASKED, {RAW_SEND, SSE, 0}, {RAW_TURN, NULL, 3}, {RAW_SEND, EVENT LAST, 0}));
+    wp_fleet_drain(rig.router.fleet, WP_STR("w1"), true);
+    post(BODY);
+    TURN_UNTIL(asked(0));
+    wp_fleet_drain(rig.router.fleet, WP_STR("w1"), false);
+    TURN_UNTIL(rig.overs);
+    EXPECT_INT("served", 200, rig.status);
+    EXPECT_TRUE("whole", rig.body.n && memmem(rig.body.p, rig.body.n, "[DONE]", 6) &&
+                             !memmem(rig.body.p, rig.body.n, "error", 5));
+    expect_at_rest();
+    EXPECT_UINT("by the other", 1, asked(1));
+    EXPECT_UINT("which the first is told", 1, failures(0));
+    tear_down();
+}
+
+static void a_head_is_not_held_for_long(void)
+{
+    SET_UP(SCRIPT(ASKED, {RAW_SEND, SSE, 0}, {RAW_HOLD, NULL, 0}, {RAW_SEND, EVENT LAST, 0}));
+    post(BODY);
+    TURN_UNTIL(rig.status);
+    EXPECT_INT("the head has come", 200, rig.status);
+    EXPECT_UINT("alone", 0, rig.body.n);
+    raw_server_go(&rig.engine[0]);
+    TURN_UNTIL(rig.overs);
+    EXPECT_TRUE("and the rest", rig.body.n && memmem(rig.body.p, rig.body.n, "[DONE]", 6));
+    tear_down();
+}
+
+/* As when the engine's process is stopped: it takes what comes, and says nothing. */
+static void goes_down(size_t i)
+{
+    struct wp_engine_facts f = {.rc = WP_ETIMEDOUT};
+    struct wp_worker *w = worker(i);
+
+    for (int k = 0; k < 3; k++)
+        wp_fleet_probed(rig.router.fleet, w, &f, rig.settings.conf);
+    EXPECT_TRUE("down", !w->up);
+    wp_worker_unref(w);
+}
+
+static void who_waits_on_a_worker_that_goes_down_is_placed_elsewhere(void)
+{
+    SET_UP(SCRIPT(ASKED, {RAW_HOLD, NULL, 0}), SCRIPT(ASKED, {RAW_HOLD, NULL, 0}, {RAW_SEND, JSON, 0}, ASKED, {RAW_HOLD, NULL, 0}),
+           SCRIPT(SERVED));
+    wp_fleet_drain(rig.router.fleet, WP_STR("w1"), true);
+    wp_fleet_drain(rig.router.fleet, WP_STR("w2"), true);
+    post(BODY);
+    TURN_UNTIL(rig.engine[0].holding);
+    goes_down(0);
+    turn(20);
+    EXPECT_UINT("there is no other: it waits on", 0, rig.overs);
+    wp_fleet_drain(rig.router.fleet, WP_STR("w1"), false);
+    TURN_UNTIL(rig.engine[1].holding);
+    TURN_UNTIL(rig.engine[0].resets);
+    raw_server_go(&rig.engine[1]);
+    TURN_UNTIL(rig.overs);
+    EXPECT_INT("served", 200, rig.status);
+    expect_at_rest();
+    EXPECT_UINT("the first has failed", 1, failures(0));
+    post(BODY);
+    TURN_UNTIL(rig.engine[1].holding);
+    wp_fleet_drain(rig.router.fleet, WP_STR("w2"), false);
+    goes_down(1);
+    TURN_UNTIL(rig.overs);
+    EXPECT_INT("another request, another worker", 200, rig.status);
+    tear_down();
+}
+
+static void two_workers_that_go_down_are_enough(void)
+{
+    SET_UP(SCRIPT(ASKED, {RAW_HOLD, NULL, 0}), SCRIPT(ASKED, {RAW_HOLD, NULL, 0}), SCRIPT(SERVED));
+    wp_fleet_drain(rig.router.fleet, WP_STR("w2"), true);
+    post(BODY);
+    TURN_UNTIL(rig.engine[0].holding || rig.engine[1].holding);
+    goes_down(rig.engine[0].holding ? 0 : 1);
+    TURN_UNTIL(rig.engine[0].holding && rig.engine[1].holding);
+    wp_fleet_drain(rig.router.fleet, WP_STR("w2"), false);
+    goes_down(0);
+    goes_down(1);
+    TURN_UNTIL(rig.overs);
+    EXPECT_INT("suspected", 502, rig.status);
+    expect_at_rest();
+    EXPECT_UINT("no third one", 0, asked(2));
+    tear_down();
+}
+
 /* ---- labels, memory ---- */
 
 static void names_that_clients_invent_are_no_labels(void)
@@ -625,6 +718,12 @@ const struct wp_suite suite_request = {
         {"no request takes more than two workers down",
          no_request_takes_more_than_two_workers_down},
         {"a kept connection that dies is no failure", a_kept_connection_that_dies_is_no_failure},
+        {"a stream without an event is tried elsewhere",
+         a_stream_without_an_event_is_tried_elsewhere},
+        {"a head is not held for long", a_head_is_not_held_for_long},
+        {"who waits on a worker that goes down is placed elsewhere",
+         who_waits_on_a_worker_that_goes_down_is_placed_elsewhere},
+        {"two workers that go down are enough", two_workers_that_go_down_are_enough},
         {"a worker that dies twice is one worker", a_worker_that_dies_twice_is_one_worker},
         {"names that clients invent are no labels", names_that_clients_invent_are_no_labels},
         {"no allocation that fails leaves a request", no_allocation_that_fails_leaves_a_request},
