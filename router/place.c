@@ -505,7 +505,7 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     else if (o == WP_OUTCOME_GOOD)
         wp_worker_served(w);
     /* Others than the one that decides are stragglers of the time before it opened, or were repeated: a burst opens it once. */
-    if (decides(w, p) || (w->breaker == WP_BREAKER_CLOSED && p->placed_us >= w->opened_us))
+    if (decides(w, p) || (w->breaker == WP_BREAKER_CLOSED && p->placed_us > w->opened_us))
         wp_worker_outcome(w, o, f->conf, now);
     r = wp_records_at(&f->records, p->record);
     if (r)

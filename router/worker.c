@@ -265,7 +265,7 @@ void wp_worker_busy(struct wp_worker *w, uint64_t placed_us, uint64_t asked_us, 
         rest(w, asked_us, "it asked for that", now_us);
         return;
     }
-    if (placed_us < w->rested_us || ++w->crowded < CROWDED)
+    if (placed_us <= w->rested_us || ++w->crowded < CROWDED)
         return;
     w->rest_us = w->rest_us ? w->rest_us * 2 : REST_MIN_US;
     if (w->rest_us > most)
