@@ -6,7 +6,9 @@
  *
  * A lower number is a late duplicate, or the first sign of a restart. Three things tell a restart:
  * a later timestamp, being the first message of a new connection, or a row of rising lower numbers
- * (an engine's clock may be set back while it restarts).
+ * (an engine's clock may be set back while it restarts). A number with the very timestamp under
+ * which it was applied is no part of such a row: what a replay brought comes again on the live
+ * socket, and there it may have been doubled or overtaken.
  *
  * Letting go may be done in bursts, so that thousands of held messages do not hold up a loop. What
  * arrives meanwhile queues behind them, and is judged as the live message it is once its turn
@@ -186,6 +188,22 @@ static void restarted(struct wp_subscriber *s)
     s->lacks = LACKS_ALL;
 }
 
+/* Without memory nothing is remembered, and duplicates are told by the other rules alone. */
+static void remember(struct wp_subscriber *s, uint64_t seq, double ts)
+{
+    if (!s->seen)
+        s->seen = wp_calloc(WP_SUB_SEEN, sizeof *s->seen);
+    if (s->seen)
+        s->seen[seq % WP_SUB_SEEN] = (struct wp_sub_seen){seq + 1, ts};
+}
+
+static bool is_remembered(const struct wp_subscriber *s, uint64_t seq, double ts)
+{
+    const struct wp_sub_seen *b = s->seen ? &s->seen[seq % WP_SUB_SEEN] : NULL;
+
+    return b && b->after == seq + 1 && b->ts == ts;
+}
+
 /* Goes on to the number after seq, whether the payload is any good or not. */
 static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload,
                  enum wp_sub_action action)
@@ -210,6 +228,7 @@ static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload,
         s->timed = true;
         s->last_ts = head.ts;
         s->counts.applied++;
+        remember(s, seq, head.ts);
     } else {
         s->counts.refused++;
         s->lacks = LACKS_REFUSED;
@@ -237,7 +256,7 @@ static void advance(struct wp_subscriber *s, uint64_t seq, struct wp_str payload
 static void in_order(struct wp_subscriber *s, uint64_t seq, struct wp_str payload)
 {
     struct wp_batch_head head = {0};
-    bool fell = s->heard && seq <= s->live_last, later;
+    bool fell = s->heard && seq <= s->live_last, timed, later;
 
     s->heard = true;
     s->live_last = seq;
@@ -245,8 +264,12 @@ static void in_order(struct wp_subscriber *s, uint64_t seq, struct wp_str payloa
         advance(s, seq, payload);
         return;
     }
-    s->dup_run = fell ? 1 : s->dup_run > 0 ? s->dup_run + 1 : 0;
-    later = s->conf.head(s->conf.arg, payload, &head) && s->timed && head.ts > s->last_ts;
+    timed = s->conf.head(s->conf.arg, payload, &head);
+    if (timed && is_remembered(s, seq, head.ts))
+        s->dup_run = 0;
+    else
+        s->dup_run = fell ? 1 : s->dup_run > 0 ? s->dup_run + 1 : 0;
+    later = timed && s->timed && head.ts > s->last_ts;
     if (later || s->fresh || s->dup_run >= WP_SUB_RESTART_RUN)
         take(s, seq, payload, WP_SUB_RESTART_CLEAR_APPLY);
     else
@@ -498,5 +521,7 @@ void wp_subscriber_init(struct wp_subscriber *s, const struct wp_sub_conf *conf)
 void wp_subscriber_fini(struct wp_subscriber *s)
 {
     drop_held(s);
+    wp_free(s->seen);
+    s->seen = NULL;
     assert(s->held_bytes == 0);
 }

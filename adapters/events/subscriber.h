@@ -14,8 +14,8 @@
  * proves that nothing changed hands; another batch, or none, is a publisher that restarted.
  *
  * One per publisher, which is an endpoint, or a topic and a rank behind a bound socket.
- * Owner: the caller.  Threads: one.  Memory: only held messages, in a queue bounded by count and by
- * bytes; past its bounds the oldest goes, is counted, and shows as a hole.
+ * Owner: the caller.  Threads: one.  Memory: 8 KiB of what was applied last, and held messages, in a
+ * queue bounded by count and by bytes; past its bounds the oldest goes, is counted, and shows as a hole.
  * Cost: O(1) a message, and one copy of those that are held.
  */
 #ifndef WP_ADAPTERS_EVENTS_SUBSCRIBER_H
@@ -104,9 +104,15 @@ struct wp_sub_counts {
     uint64_t dropped;    /* held messages that the queue had no room for */
 };
 
+struct wp_sub_seen { /* a batch that was applied */
+    uint64_t after; /* its number + 1; 0: none */
+    double ts;
+};
+
 struct wp_subscriber {
     struct wp_sub_conf conf;
     struct wp_sub_counts counts;
+    struct wp_sub_seen *seen; /* the last WP_SUB_SEEN, by number; NULL: nothing yet, or no memory */
     uint64_t next, probe, start; /* next is the number expected, if known; probe, if probing; start, if asking */
     uint64_t live_last, deadline_us; /* live_last: the last live number on this connection, if heard */
     double last_ts; /* of the last batch applied, if timed */
@@ -126,6 +132,7 @@ struct wp_subscriber {
 };
 
 enum { WP_SUB_RESTART_RUN = 8 }; /* so many lower numbers in a row, after a fall, are no duplicates */
+enum { WP_SUB_SEEN = 512 };      /* batches that are known again by number and timestamp */
 
 void wp_subscriber_init(struct wp_subscriber *s, const struct wp_sub_conf *conf);
 void wp_subscriber_fini(struct wp_subscriber *s);

@@ -285,6 +285,36 @@ static void what_a_replay_brought_first_is_no_restart_when_it_comes_again(void)
     rig_fini(&r);
 }
 
+/* Found over real sockets with messages doubled and reordered: the fall began a row that the
+ * replay's messages went on with. */
+static void nor_is_it_one_when_a_message_is_doubled_or_overtaken(void)
+{
+    struct rig r;
+
+    rig_init(&r, true, NULL);
+    wp_subscriber_connected(&r.s, 0);
+    reply(&r, UINT64_MAX, 0);
+    for (uint64_t i = 0; i < 10; i++)
+        live(&r, i, (double)i);
+    live(&r, 11, 11); /* it has overtaken 10 */
+    for (uint64_t i = 10; i < 40; i++)
+        reply(&r, i, (double)i);
+    reply(&r, UINT64_MAX, 0);
+    for (uint64_t i = 10; i < 40; i++) {
+        if (i != 11)
+            live(&r, i, (double)i);
+        if (i == 12)
+            live(&r, i, (double)i);
+    }
+    live(&r, 40, 40);
+    EXPECT_UINT("nothing restarted", 0, r.s.counts.restarts);
+    EXPECT_UINT("applied once", 41, r.s.counts.applied);
+    for (uint64_t i = 30; i < 38; i++)
+        live(&r, i, (double)i - 0.5); /* the same numbers, another life */
+    EXPECT_UINT("that is one", 1, r.s.counts.restarts);
+    rig_fini(&r);
+}
+
 static void small_queue(struct wp_sub_conf *conf)
 {
     conf->pending_max = 4;
@@ -481,6 +511,11 @@ struct model {
         double ts;
     } held[64];
     int n_held, max;
+    struct {
+        long long seq;
+        double ts;
+    } applied[WP_SUB_SEEN];
+    long long latest; /* applied */
     long long request;
     char out[4096];
 };
@@ -501,8 +536,12 @@ static void model_take(struct model *m, const char *what, long long seq, double 
     m->fresh = false;
     m->n_dups = 0;
     say(m, ts < 0 ? "reject_clear" : what, seq);
-    if (ts >= 0)
+    if (ts >= 0) {
         m->last = ts;
+        m->applied[seq % WP_SUB_SEEN].seq = seq;
+        m->applied[seq % WP_SUB_SEEN].ts = ts;
+        m->latest = seq;
+    }
 }
 
 /* How many lower numbers rose in a row up to now, since one that fell; 0: none fell. */
@@ -532,8 +571,13 @@ static void model_judge(struct model *m, long long seq, double ts)
         model_take(m, "hole_clear_apply", seq, ts);
         return;
     }
-    m->dups[m->n_dups].seq = seq;
-    m->dups[m->n_dups++].fell = fell;
+    if (ts >= 0 && m->applied[seq % WP_SUB_SEEN].seq == seq &&
+        m->applied[seq % WP_SUB_SEEN].ts == ts) {
+        m->n_dups = 0;
+    } else {
+        m->dups[m->n_dups].seq = seq;
+        m->dups[m->n_dups++].fell = fell;
+    }
     if ((ts >= 0 && m->last >= 0 && ts > m->last) || m->fresh || model_row(m) >= 8)
         model_take(m, "restart_clear_apply", seq, ts);
     else
@@ -656,6 +700,11 @@ static void one_input(struct rig *r, struct model *m, struct wp_rng *rng, double
                 : wp_rng_below(rng, 8) == 0 ? *clock - 3
                                             : (*clock += 1);
 
+    if (wp_rng_below(rng, 6) == 0 && m->latest > 9) { /* one of the last ones again */
+        seq = m->latest - (long long)wp_rng_below(rng, 9);
+        if (m->applied[seq % WP_SUB_SEEN].seq == seq)
+            ts = m->applied[seq % WP_SUB_SEEN].ts;
+    }
     if (what < 4) {
         wp_subscriber_connected(&r->s, 0);
         model_connected(m);
@@ -747,6 +796,8 @@ const struct wp_suite suite_subscriber = {
          each_clear_says_whether_entries_are_doubtful_or_gone},
         {"what a replay brought first is no restart when it comes again",
          what_a_replay_brought_first_is_no_restart_when_it_comes_again},
+        {"nor is it one when a message is doubled or overtaken",
+         nor_is_it_one_when_a_message_is_doubled_or_overtaken},
         {"a full queue drops the oldest, and that is a hole",
          a_full_queue_drops_the_oldest_and_that_is_a_hole},
         {"a message that memory has no room for is a gap later",
