@@ -18,6 +18,17 @@ struct wp_engine_model {
     uint32_t max_len;    /* 0: not said */
 };
 
+enum { WP_ENGINE_ENDPOINT_MAX = 320 };
+
+/* Where an engine's KV events come from, in its own words, and what that means seen from here. */
+struct wp_engine_feed {
+    bool known;      /* it was asked and has answered */
+    uint32_t ranks;  /* 0: it publishes none */
+    bool dials;      /* it connects: events is where somebody must listen */
+    const char *why; /* why it cannot be followed as it stands; NULL: it can.  Static */
+    char events[WP_ENGINE_ENDPOINT_MAX], replay[WP_ENGINE_ENDPOINT_MAX]; /* of rank 0, to connect to; "" none */
+};
+
 struct wp_engine_facts {
     bool up; /* it answers as an engine that serves */
     bool loading, sleeping;
@@ -32,6 +43,7 @@ struct wp_engine_facts {
     bool metrics_known;   /* the metrics page was there and had a name we know */
     const char *missing;  /* what was looked for in it and not found; NULL: nothing missing.  Static */
     char version[32];
+    struct wp_engine_feed feed;
 };
 void wp_engine_facts_fini(struct wp_engine_facts *f);
 
@@ -45,7 +57,7 @@ struct wp_engine_target {
     uint64_t timeout_us;     /* of the whole probe */
 };
 
-enum { WP_PROBE_HEALTH = 1, WP_PROBE_MODELS = 2, WP_PROBE_LOAD = 4 }; /* what to ask */
+enum { WP_PROBE_HEALTH = 1, WP_PROBE_MODELS = 2, WP_PROBE_LOAD = 4, WP_PROBE_FEED = 8 }; /* what to ask */
 
 struct wp_probe;
 /* facts are the callback's only during the call, unless it takes model (and sets it to NULL, n_models 0). */

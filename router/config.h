@@ -44,10 +44,10 @@ struct wp_config_worker {
     char **models;          /* empty: asked of the engine */
     uint32_t max_model_len; /* 0: asked of the engine */
     uint32_t block_size;    /* 0: asked of the engine, else 16 */
-    char *events, *replay;  /* ZeroMQ endpoints of rank 0, "" none */
+    char *events, *replay;  /* ZeroMQ endpoints of rank 0; events "": asked of the engine, "none": none */
     enum wp_events_mode events_mode;
     char *events_topic;     /* tells publishers apart that share a bound endpoint; "" any */
-    uint32_t ranks;         /* data-parallel ranks behind its port */
+    uint32_t ranks;         /* data-parallel ranks behind its port; 0: asked of the engine, else 1 */
     uint64_t kv_tokens;     /* capacity for history; 0: asked of the engine, else the profile's */
     char *api_key;          /* from api_key_file; "" none.  Secret */
     char **tags;            /* k=v, ends with NULL */

@@ -54,6 +54,11 @@ int wp_check_endpoint(const char *text, struct wp_err *err)
     return wp_fail(err, WP_EINVAL, "want tcp://host:port or ipc://path, got \"%.64s\"", text);
 }
 
+int wp_check_events(const char *text, struct wp_err *err)
+{
+    return strcmp(text, "none") == 0 ? 0 : wp_check_endpoint(text, err);
+}
+
 int wp_check_id(const char *text, struct wp_err *err)
 {
     size_t n = strlen(text);

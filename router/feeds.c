@@ -26,6 +26,7 @@ struct watch { /* one worker with a feed */
     struct wp_feed_desk *desk;
     struct wp_worker *worker; /* a reference */
     char *model;              /* the base model that its events are about */
+    char *events, *replay;    /* where it is followed */
     struct wp_feed *feed;
     struct watch_rank *rank;
     uint32_t n_ranks;
@@ -170,6 +171,8 @@ static void watch_free(struct watch *w)
         wp_ingest_destroy(w->rank[i].ingest);
     wp_free(w->rank);
     wp_free(w->model);
+    wp_free(w->events);
+    wp_free(w->replay);
     wp_worker_unref(w->worker);
     wp_free(w);
 }
@@ -214,6 +217,17 @@ static void stop(struct watch *w)
         watch_free(w);
 }
 
+/* The worker is there and its publisher is elsewhere, or nowhere: what it told is not known to hold any more. */
+static void abandon(struct watch *w)
+{
+    const struct wp_rank_feed none = {.state = "none"};
+
+    for (uint32_t i = 0; w->feed && i < w->n_ranks; i++) {
+        wp_ingest_gone(w->rank[i].ingest);
+        wp_fleet_feed(w->desk->gate->router->fleet, w->worker, i, &none);
+    }
+}
+
 static int make_ingests(struct watch *w, struct wp_err *err)
 {
     struct wp_worker *k = w->worker;
@@ -244,13 +258,13 @@ static int make_ingests(struct watch *w, struct wp_err *err)
 
 static int open_feed(struct watch *w, struct wp_err *err)
 {
-    const struct wp_config_worker *c = &w->worker->conf;
+    struct wp_feed_source from = wp_worker_source(w->worker);
     struct wp_feed_conf fc = {
-        .name = wp_str_of(c->id),
-        .events = wp_str_of(c->events),
-        .bind = c->events_mode == WP_EVENTS_BIND,
-        .replay = c->replay[0] ? wp_str_of(c->replay) : (struct wp_str){0},
-        .topic = c->events_topic[0] ? wp_str_of(c->events_topic) : (struct wp_str){0},
+        .name = wp_str_of(w->worker->conf.id),
+        .events = wp_str_of(w->events),
+        .bind = from.bind,
+        .replay = w->replay[0] ? wp_str_of(w->replay) : (struct wp_str){0},
+        .topic = from.topic[0] ? wp_str_of(from.topic) : (struct wp_str){0},
         .ranks = w->worker->n_ranks,
     };
     int rc = make_ingests(w, err);
@@ -293,20 +307,21 @@ static struct watch *find(struct wp_feed_desk *d, const struct wp_worker *k)
 static void see(void *arg, struct wp_worker *k) /* under the fleet's lock */
 {
     struct wp_feed_desk *d = arg;
-    struct watch *w;
+    struct wp_feed_source from = wp_worker_source(k);
+    struct watch *w = find(d, k);
 
-    if (!k->conf.events[0])
-        return;
-    w = find(d, k);
-    if (!w) {
+    if (!w && from.events[0]) {
         w = wp_calloc(1, sizeof *w);
         if (!w)
             return; /* the next sync tries again */
         w->desk = d;
         w->worker = wp_worker_ref(k);
+        w->events = wp_strdup(from.events);
+        w->replay = wp_strdup(from.replay);
         wp_list_push(&d->watches, &w->link);
     }
-    w->there = true;
+    if (w) /* else it goes, and the next sync follows it where it is now */
+        w->there = w->events && w->replay && strcmp(w->events, from.events) == 0 && strcmp(w->replay, from.replay) == 0;
 }
 
 void wp_feed_desk_sync(struct wp_feed_desk *d)
@@ -320,8 +335,12 @@ void wp_feed_desk_sync(struct wp_feed_desk *d)
 
         if (w->there)
             try_open(w);
-        else
+        else if (w->worker->gone)
             stop(w);
+        else {
+            abandon(w);
+            stop(w);
+        }
     }
 }
 
@@ -331,7 +350,7 @@ void wp_feed_desk_sync(struct wp_feed_desk *d)
 static void suspect(struct watch *w, uint64_t now)
 {
     uint64_t batches = 0, requests = wp_fleet_requests(w->desk->gate->router->fleet, w->worker);
-    const struct wp_config_worker *c = &w->worker->conf;
+    const char *id = w->worker->conf.id;
 
     for (uint32_t i = 0; i < w->n_ranks; i++)
         batches += w->rank[i].batches;
@@ -345,8 +364,8 @@ static void suspect(struct watch *w, uint64_t now)
     wp_log(WP_WARN, "kv_events",
            "worker=%s no event in %llu s and %llu requests (%s %s, state %s): is the engine started with --kv-events-config, its publisher "
            "zmq and its endpoint with a * so that it binds? history stands in",
-           c->id, (unsigned long long)((now - w->opened_us) / 1000000), (unsigned long long)requests,
-           c->events_mode == WP_EVENTS_BIND ? "bound" : "connecting to", c->events, wp_feed_state_name(w->rank[0].state));
+           id, (unsigned long long)((now - w->opened_us) / 1000000), (unsigned long long)requests,
+           wp_worker_source(w->worker).bind ? "bound" : "connecting to", w->events, wp_feed_state_name(w->rank[0].state));
 }
 
 static void on_look(struct wp_timer *t)

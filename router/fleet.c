@@ -391,6 +391,28 @@ void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w
     unlock(f);
 }
 
+/* A worker that was never sent anything turns out to have another number of ranks. */
+static void change_ranks(struct wp_fleet *f, struct wp_worker *w, uint32_t n)
+{
+    struct wp_rank *was = w->rank;
+    uint32_t n_was = w->n_ranks;
+    struct wp_err err;
+
+    if (make_room(f, n) < 0 || wp_worker_ranks(w, n) < 0)
+        return; /* as it was: only its events are not followed */
+    if (take_holders(f, w, &err) < 0) {
+        wp_free(w->rank);
+        w->rank = was;
+        w->n_ranks = n_was;
+        return;
+    }
+    for (uint32_t i = 0; i < n_was; i++)
+        forget_rank(f, &was[i]);
+    f->n_ranks += n;
+    f->n_ranks -= n_was;
+    wp_free(was);
+}
+
 void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf)
 {
     bool slept, was_up;
@@ -399,6 +421,9 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
     if (!w->gone) {
         slept = w->sleeping;
         was_up = w->up;
+        if (!w->joined && !w->conf.ranks && facts->feed.ranks && !facts->feed.why && !facts->feed.dials &&
+            facts->feed.ranks != w->n_ranks)
+            change_ranks(f, w, facts->feed.ranks);
         wp_worker_probed(w, facts, conf);
         if (was_up && !w->up)
             atomic_fetch_add(&f->downs, 1);
@@ -452,7 +477,7 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
         w->block_size_told = true;
     }
     /* What ended before this batch is in the index, as far as the engine kept it.  No batch for a second: there was nothing to tell. */
-    wp_history_passed(f->history, r->holder, told->batch ? now : now > PASSED_ANYWAY_US ? now - PASSED_ANYWAY_US : 0);
+    wp_history_passed(f->history, r->holder, !told->fed ? UINT64_MAX : told->batch ? now : now > PASSED_ANYWAY_US ? now - PASSED_ANYWAY_US : 0);
     unlock(f);
 }
 

@@ -77,7 +77,9 @@ static void on_time(struct wp_timer *t)
         .timeout_us = timeout_us(wp_gate_conf(g)->health.interval_us),
     };
 
-    p->probe = w->engine->probe(p->prober->client, &target, WP_PROBE_HEALTH | WP_PROBE_MODELS | WP_PROBE_LOAD, on_answer, p);
+    p->probe = w->engine->probe(p->prober->client, &target,
+                                WP_PROBE_HEALTH | WP_PROBE_MODELS | WP_PROBE_LOAD | (wp_worker_asks_feed(w) ? WP_PROBE_FEED : 0),
+                                on_answer, p);
     if (!p->probe)
         next(p, false); /* out of memory: later */
 }

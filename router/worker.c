@@ -102,22 +102,38 @@ static int set_id(struct wp_worker *w)
     return w->conf.id ? 0 : WP_ENOMEM;
 }
 
-static int make_ranks(struct wp_worker *w)
+int wp_worker_ranks(struct wp_worker *w, uint32_t n)
 {
-    uint32_t n = w->conf.ranks ? w->conf.ranks : 1;
+    struct wp_rank *rank = wp_calloc(n, sizeof *rank);
+    bool fed = wp_worker_source(w).events[0] != 0;
 
-    w->key = wp_hash_item(wp_str_of(w->conf.id));
-    w->rank = wp_calloc(n, sizeof *w->rank);
-    if (!w->rank)
+    if (!rank)
         return WP_ENOMEM;
+    w->key = wp_hash_item(wp_str_of(w->conf.id));
+    w->rank = rank;
     w->n_ranks = n;
     for (uint32_t i = 0; i < n; i++) {
         w->rank[i].number = i;
-        w->rank[i].feed_state = w->conf.events[0] ? "unknown" : "none";
+        w->rank[i].feed_state = fed ? "unknown" : "none";
         w->rank[i].key = n > 1 ? wp_hash_next(w->key, i) : w->key;
         wp_load_init(&w->rank[i].load);
     }
     return 0;
+}
+
+struct wp_feed_source wp_worker_source(const struct wp_worker *w)
+{
+    const struct wp_config_worker *c = &w->conf;
+    bool found = !c->events[0] && w->found.ranks && !w->found.why && !w->found.dials && w->found.ranks == w->n_ranks;
+
+    if (c->events[0] && strcmp(c->events, "none") != 0)
+        return (struct wp_feed_source){c->events, c->replay, c->events_topic, c->events_mode == WP_EVENTS_BIND};
+    return (struct wp_feed_source){found ? w->found.events : "", found ? w->found.replay : "", "", false};
+}
+
+bool wp_worker_asks_feed(const struct wp_worker *w)
+{
+    return !w->conf.events[0] && !w->found.known;
 }
 
 uint32_t wp_worker_in_flight(const struct wp_worker *w)
@@ -156,7 +172,7 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
         goto free;
     }
     rc = set_profile(w, all, err);
-    if (rc == 0 && (set_id(w) < 0 || fixed_models(w) < 0 || make_ranks(w) < 0))
+    if (rc == 0 && (set_id(w) < 0 || fixed_models(w) < 0 || wp_worker_ranks(w, w->conf.ranks ? w->conf.ranks : 1) < 0))
         rc = wp_fail(err, WP_ENOMEM, "worker: out of memory");
     if (rc < 0)
         goto free;
@@ -313,6 +329,31 @@ static void take_load(struct wp_worker *w, const struct wp_engine_facts *f)
         memcpy(w->version, f->version, sizeof w->version);
 }
 
+/* What the engine says of its events; a worker that comes back is asked again. */
+static void take_feed(struct wp_worker *w, const struct wp_engine_facts *f)
+{
+    const struct wp_engine_feed *is = &f->feed, was = w->found;
+
+    if (!is->known)
+        return;
+    w->found = *is;
+    if (!is->ranks || (was.why == is->why && was.dials == is->dials && was.ranks == is->ranks && strcmp(was.events, is->events) == 0))
+        return;
+    if (is->why)
+        wp_log(WP_WARN, "kv_events", "worker=%s announces KV events that cannot be followed: %s; history stands in", w->conf.id, is->why);
+    else if (is->dials)
+        wp_log(WP_WARN, "kv_events",
+               "worker=%s sends its KV events to %s, where nobody listens unless you say so: give it events: \"%s\", events_mode: bind, "
+               "ranks: %u, or start the engine with an endpoint tcp://*:PORT",
+               w->conf.id, is->events, is->events, is->ranks);
+    else if (is->ranks != w->n_ranks)
+        wp_log(WP_WARN, "kv_events", "worker=%s announces KV events of %u ranks and has %u here: give it ranks: %u, or remove and add it",
+               w->conf.id, is->ranks, w->n_ranks, is->ranks);
+    else
+        wp_log(WP_INFO, "kv_events", "worker=%s announces KV events of %u ranks at %s, replay %s", w->conf.id, is->ranks, is->events,
+               is->replay[0] ? is->replay : "none");
+}
+
 /* One that was never up cannot go down: it is told of as often as one that does. */
 static void say_probed(const struct wp_worker *w, bool was_up, const struct wp_config *conf)
 {
@@ -333,6 +374,7 @@ void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const stru
         return; /* no news of the worker */
     take_models(w, f);
     take_load(w, f);
+    take_feed(w, f);
     if (f->sleep_known)
         w->sleeping = f->sleeping;
     if (good && (w->n_models || w->joined)) {
@@ -345,6 +387,7 @@ void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const stru
         w->good_probes = 0;
         snprintf(w->trouble, sizeof w->trouble, "%s", f->loading ? "loading" : good ? "lists no model" :
                  f->rc > 0 ? wp_reason(f->rc) : wp_strerror(f->rc));
+        w->found.known = false;
         if (++w->bad_probes >= conf->health.fail)
             w->up = false;
     }

@@ -81,6 +81,13 @@ struct wp_worker {
     double reported_running, reported_waiting, kv_usage; /* negative: unknown */
     uint64_t requests, errors, busies; /* busies: answers 429, and 503 with Retry-After */
     char version[32];
+    struct wp_engine_feed found; /* what the engine says of its events; asked when the configuration does not */
+};
+
+/* Where the events of a worker come from; events "": nowhere.  The strings are the worker's. */
+struct wp_feed_source {
+    const char *events, *replay, *topic;
+    bool bind;
 };
 
 struct wp_worker *wp_worker_ref(struct wp_worker *w);
@@ -105,6 +112,10 @@ void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_c
 void wp_worker_served(struct wp_worker *w); /* something good, also of the time before it rested: its next rest is a short one */
 /* placed_us: when the attempt began; asked_us: the pause that the engine asked for, or 0. */
 void wp_worker_busy(struct wp_worker *w, uint64_t placed_us, uint64_t asked_us, const struct wp_config *conf, uint64_t now_us);
+struct wp_feed_source wp_worker_source(const struct wp_worker *w);
+bool wp_worker_asks_feed(const struct wp_worker *w); /* the configuration says nothing of events, and the engine has not yet */
+/* Another number of ranks, of a worker that was never sent anything; the old ones are the caller's to free.  Errors: WP_ENOMEM. */
+int wp_worker_ranks(struct wp_worker *w, uint32_t n);
 void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf);
 
 #endif

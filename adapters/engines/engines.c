@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine adapters and the one probe they share.  A probe asks its pages one after another: health, models, metrics, as far as
- * it was told to and the kind has them.  Each page is bounded; the first that says "not up" ends it.
+ * The engine adapters and the one probe they share.  A probe asks its pages one after another: health, models, metrics, sources of
+ * KV events, as far as it was told to and the kind has them.  Each page is bounded; the first that says "not up" ends it.
  */
 #include "adapters/adapter.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { PAGE_MAX = 4 << 20 };
-enum step { STEP_HEALTH, STEP_MODELS, STEP_METRICS };
+enum step { STEP_HEALTH, STEP_MODELS, STEP_METRICS, STEP_FEED };
 
 struct kind {
     const char *health;   /* NULL: the model list stands for it */
@@ -90,6 +90,14 @@ static void take_metrics(struct wp_probe *p, int rc)
         p->facts.missing = "GET /metrics";
 }
 
+/* Versions before 0.32 have no such page: any answer is one. */
+static void take_feed(struct wp_probe *p, int rc)
+{
+    p->facts.feed.known = rc == 0 && p->status < 500;
+    if (rc == 0 && p->status == 200)
+        wp_facts_vllm_sources(&p->facts, wp_buf_str(&p->page), wp_str_of(p->host));
+}
+
 static void ask(struct wp_probe *p);
 
 static void on_head(struct wp_call *c, const struct wp_head *h)
@@ -123,8 +131,10 @@ static void on_over(struct wp_call *c, int rc)
         take_health(p, rc);
     else if (p->step == STEP_MODELS)
         take_models(p, rc);
-    else
+    else if (p->step == STEP_METRICS)
         take_metrics(p, rc);
+    else
+        take_feed(p, rc);
     ask(p);
 }
 
@@ -150,6 +160,12 @@ static bool next_step(struct wp_probe *p, const char **path)
         p->left &= ~(unsigned)WP_PROBE_LOAD;
         p->step = STEP_METRICS;
         *path = "/metrics";
+        return true;
+    }
+    if (p->left & WP_PROBE_FEED && p->facts.metrics_known) { /* it speaks as vLLM does */
+        p->left &= ~(unsigned)WP_PROBE_FEED;
+        p->step = STEP_FEED;
+        *path = "/kv_event_sources";
         return true;
     }
     return false;
@@ -190,7 +206,9 @@ static void ask(struct wp_probe *p)
     if (next_step(p, &path)) {
         if (call(p, path))
             return;
-        if (p->step == STEP_METRICS) {
+        if (p->step == STEP_FEED) {
+            /* it will be asked again */
+        } else if (p->step == STEP_METRICS) {
             p->facts.missing = "GET /metrics";
         } else {
             p->facts.up = false;
@@ -268,7 +286,7 @@ void wp_probe_cancel(struct wp_probe *p)
     static const struct wp_engine_ops name##_ops = {#name, about, probe_##name};
 
 KIND(auto, "finds out what the engine has: health, models, vLLM's metrics")
-KIND(vllm, "vLLM: /health, /v1/models, /metrics")
+KIND(vllm, "vLLM: /health, /v1/models, /metrics, /kv_event_sources")
 KIND(openai, "anything with /v1/models; no metrics are read")
 
 const struct wp_engine_ops *const wp_engines[] = {&auto_ops, &vllm_ops, &openai_ops, NULL};

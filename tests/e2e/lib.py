@@ -380,10 +380,10 @@ class FakeEngine:
                 pass
 
     def _answer(self, r):
-        if r.method == "GET" and r.target in ("/health", "/v1/models", "/metrics"):
+        if r.method == "GET" and r.target in ("/health", "/v1/models", "/metrics", "/kv_event_sources"):
             if self.health:
                 self.health(r)
-            elif r.target == "/metrics":
+            elif r.target in ("/metrics", "/kv_event_sources"):
                 r.answer(404, b"{}", reason="Not Found")
             else:
                 r.answer(200, {"object": "list", "data": [{"id": self.model, "object": "model"}]})

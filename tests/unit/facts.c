@@ -265,6 +265,89 @@ static void no_allocation_that_fails_shortens_the_list(void)
     }
 }
 
+/* ---- sources of KV events ---- */
+
+#define SOURCE(endpoint, replay) "{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"" endpoint "\",\"replay_endpoint\":" replay "}"
+
+/* "RANKS EVENTS REPLAY [dials] [why]" */
+static void expect_feed(const char *label, const char *want, struct wp_str page, const char *host)
+{
+    struct wp_engine_facts f;
+    char got[1000];
+    int rc;
+
+    wp_facts_init(&f);
+    rc = wp_facts_vllm_sources(&f, page, wp_str_of(host));
+    EXPECT_INT(label, rc == 0, f.feed.known);
+    if (rc < 0)
+        snprintf(got, sizeof got, "refused");
+    else
+        snprintf(got, sizeof got, "%u %s %s%s%s%s", f.feed.ranks, f.feed.events[0] ? f.feed.events : "-",
+                 f.feed.replay[0] ? f.feed.replay : "-", f.feed.dials ? " dials" : "", f.feed.why ? " " : "", f.feed.why ? f.feed.why : "");
+    EXPECT_TEXT(label, want, wp_str_of(got));
+    wp_engine_facts_fini(&f);
+}
+
+static void an_engine_says_where_its_events_come_from(void)
+{
+    static const char elsewhere[] = " its endpoint is one of its own machine";
+    char long_why[200];
+    /* clang-format off */
+    static const struct {
+        const char *label, *page, *host, *want;
+    } cases[] = {
+        {"every interface", "{\"0\":" SOURCE("tcp://*:5557", "\"tcp://*:5558\"") "}", "10.0.0.1", "1 tcp://10.0.0.1:5557 tcp://10.0.0.1:5558"},
+        {"IPv6", "{\"0\":" SOURCE("tcp://[::]:5557", "null") "}", "fd00::1", "1 tcp://[fd00::1]:5557 -"},
+        {"IPv6 in brackets", "{\"0\":" SOURCE("tcp://*:5557", "null") "}", "[fd00::1]", "1 tcp://[fd00::1]:5557 -"},
+        {"two ranks, in any order", "{\"1\":" SOURCE("tcp://*:5558", "\"tcp://*:6001\"") ",\"0\":" SOURCE("tcp://*:5557", "\"tcp://*:6000\"") "}", "e", "2 tcp://e:5557 tcp://e:6000"},
+        {"a replay of one rank alone", "{\"1\":" SOURCE("tcp://*:5558", "null") ",\"0\":" SOURCE("tcp://*:5557", "\"tcp://*:6000\"") "}", "e", "2 tcp://e:5557 -"},
+        {"it connects", "{\"0\":" SOURCE("tcp://10.0.0.9:5557", "\"tcp://*:5558\"") "}", "10.0.0.1", "1 tcp://10.0.0.9:5557 tcp://10.0.0.1:5558 dials"},
+        {"a socket here", "{\"0\":" SOURCE("ipc:///run/kv", "\"tcp://127.0.0.1:5558\"") "}", "127.0.0.1", "1 ipc:///run/kv tcp://127.0.0.1:5558"},
+        {"its replay is on its own machine", "{\"0\":" SOURCE("tcp://*:5557", "\"tcp://127.0.0.1:5558\"") "}", "10.0.0.1", "1 tcp://10.0.0.1:5557 -"},
+        {"off", "{}", "e", "0 - -"},
+        {"switched off", "{\"0\":{\"enable_kv_cache_events\":false,\"publisher\":\"zmq\"}}", "e", "0 - -"},
+        {"silent", "{\"0\":{\"enable_kv_cache_events\":true,\"publisher\":null}}", "e", "1 - - its events are switched on, and no publisher sends them"},
+        {"ports that do not follow", "{\"0\":" SOURCE("tcp://*:1", "null") ",\"1\":" SOURCE("tcp://*:3", "null") "}", "e", "2 tcp://e:1 - the ports of its ranks do not follow each other"},
+        {"a rank too high", "{\"0\":" SOURCE("tcp://*:1", "null") ",\"2\":" SOURCE("tcp://*:3", "null") "}", "e", "2 tcp://e:1 - some of its ranks are missing"},
+        {"a rank twice", "{\"0\":" SOURCE("tcp://*:1", "null") ",\"0\":" SOURCE("tcp://*:1", "null") "}", "e", "1 tcp://e:1 - its ranks are not told apart"},
+        {"any port", "{\"0\":" SOURCE("tcp://*:*", "null") "}", "e", "1 tcp://e:* - its endpoint is none that can be read"},
+        {"another object", "{\"error\":{}}", "e", "refused"},
+        {"an array", "[]", "e", "refused"},
+        {"nothing", "", "e", "refused"},
+    };
+    /* clang-format on */
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_feed(cases[i].label, cases[i].want, wp_str_of(cases[i].page), cases[i].host);
+    snprintf(long_why, sizeof long_why, "1 ipc:///run/kv -%s", elsewhere);
+    expect_feed("a socket elsewhere", long_why, WP_STR("{\"0\":" SOURCE("ipc:///run/kv", "\"tcp://127.0.0.1:5558\"") "}"), "10.0.0.1");
+}
+
+/* The answers of running engines. */
+static void captured_sources_are_understood(void)
+{
+    static const char *const file[] = {"spec/real/vllm_0.32.0_http.json", "spec/real/vllm_0.32.0_dp2_sources.json"};
+    static const char *const want[] = {"1 ipc:///run/kv/a tcp://127.0.0.1:18101", "2 tcp://127.0.0.1:21405 tcp://127.0.0.1:21107 dials"};
+
+    for (int i = 0; i < 2; i++) {
+        size_t n = 0, k;
+        char *text = wp_test_data(file[i], &n);
+        json_t *all = json_loadb(text, n, 0, NULL), *one;
+        bool found = false;
+
+        json_array_foreach(all, k, one)
+        {
+            if (strcmp(json_string_value(json_object_get(one, "name")), "kv_event_sources") != 0)
+                continue;
+            found = true;
+            expect_feed(file[i], want[i], wp_str_of(json_string_value(json_object_get(one, "body"))), "127.0.0.1");
+        }
+        EXPECT_TRUE(file[i], found);
+        json_decref(all);
+        wp_free(text);
+    }
+}
+
 const struct wp_suite suite_facts = {
     "facts",
     (const struct wp_test[]){
@@ -277,6 +360,8 @@ const struct wp_suite suite_facts = {
         {"models are bounded", models_are_bounded},
         {"real model lists are read", real_model_lists_are_read},
         {"no allocation that fails shortens the list", no_allocation_that_fails_shortens_the_list},
+        {"an engine says where its events come from", an_engine_says_where_its_events_come_from},
+        {"captured sources are understood", captured_sources_are_understood},
         {NULL, NULL},
     },
 };
