@@ -79,16 +79,17 @@ static int read_file(const char *path, struct wp_buf *out, struct wp_err *err)
 /* A terminal obeys control bytes: names that an engine gave itself are shown without them. */
 static void tame(json_t *j)
 {
-    const char *key, *s = json_string_value(j);
-    json_t *child;
-    size_t i, n = json_string_length(j);
+    const char *s = json_string_value(j);
+    size_t n = json_string_length(j);
     struct wp_buf b = {0};
 
-    json_object_foreach(j, key, child) tame(child);
-    json_array_foreach(j, i, child) tame(child);
+    for (void *it = json_object_iter(j); it; it = json_object_iter_next(j, it))
+        tame(json_object_iter_value(it));
+    for (size_t i = 0; i < json_array_size(j); i++)
+        tame(json_array_get(j, i));
     if (!s || wp_buf_add(&b, s, n) < 0)
         return;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         unsigned char *c = (unsigned char *)b.p + i;
 
         if (*c < 0x20 || *c == 0x7F)
