@@ -29,6 +29,8 @@ struct wp_counters {
     struct wp_series *ttft, *itl, *read, *decide, *tokens_wait, *tokens_calls, *tokens_wrong, *loop_lag, *broken_streams, *client_gone, *refused, *reloads_bad, *reloads_good;
 };
 
+void wp_counters_make(struct wp_counters *c, struct wp_metrics *m);
+
 struct wp_router {
     struct wp_fleet *fleet;
     struct wp_metrics *metrics;
@@ -43,10 +45,6 @@ struct wp_router {
     _Atomic unsigned gates_running; /* of other threads than gate 0's */
     bool on_loopback; /* the API listener: decides reveal: auto */
     uint64_t started_us, id_salt;
-    /* For reload: how the configuration was asked for.  Gate 0's alone. */
-    const char *file;
-    char **set, **worker;
-    size_t n_set, n_worker;
     struct wp_settings *settings; /* the newest; gate 0's alone */
 };
 
