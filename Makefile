@@ -51,7 +51,7 @@ SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit e2e diff asan tsan race fuzz replay \
-        bench lint cppcheck format install uninstall check-install clean tests-built need-deps
+        bench lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -157,6 +157,10 @@ check: deps ## what every change must pass: build, lint, unit, replay, core end-
 CHECK = 'build:first=$(SUB) tests-built' 'lint=$(MAKE) lint' $(RUN)
 check-steps:
 	@$(STEPS) $(CHECK)
+
+# Outside check: 6 GB of packages into build/real/, two engines of 3 GB, about ten minutes.
+real-vllm: $(BUILD)/warmpath ## real vLLM engines on the CPU behind the router: ENGINE=0.32.0, ONLY=pattern
+	$(PYTHON) tests/real/vllm.py --binary $(BUILD)/warmpath $(if $(ENGINE),--version $(ENGINE)) $(if $(ONLY),--only '$(ONLY)')
 
 DEMO := $(wildcard deploy/demo.sh)
 check-all: ## all that CI runs
