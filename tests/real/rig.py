@@ -189,8 +189,9 @@ def freed(r, engines, what, seconds):
 def ttft(r, prompt):
     started = time.monotonic()
     s = stream(r, prompt, 2)
-    lib.read_until(s, b"data: ", 60)
+    got = lib.read_until(s, b"data: ", 60)
     took = time.monotonic() - started
-    lib.read_until(s, b"[DONE]", 60)
+    if b"[DONE]" not in got:
+        lib.read_until(s, b"[DONE]", 60)
     s.close()
     return took
