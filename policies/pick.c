@@ -36,7 +36,7 @@ void wp_verdicts_clear(struct wp_verdict v[], size_t n)
     for (size_t i = 0; i < n; i++) {
         for (int t = 0; t < WP_TERMS; t++)
             v[i].term[t] = NAN;
-        v[i].price = v[i].ttft_us = NAN;
+        v[i].price = v[i].step_us = v[i].ttft_us = NAN;
     }
 }
 
@@ -78,6 +78,21 @@ static double fetch_us(const struct wp_ask *ask, const struct wp_worker_view *w)
     return sum > hit ? all * (hit / sum) : all;
 }
 
+/*
+ * Behind others its steps are theirs, too, and full.  It is the same on equal workers, and a price
+ * with it would only say that nothing is gained by what an idle engine has of a short prompt.
+ */
+static double step_us(const struct wp_profile *p, const struct wp_worker_view *w, double wait,
+                      uint64_t missing, double fix)
+{
+    double kv = (double)w->kv_tokens;
+    double alone = wp_last_step_us(p, missing, w->decoding, kv);
+
+    if (w->decoding) /* one runs already, and is half through */
+        alone += wp_step_us(p, 0, 0, w->decoding, kv) / 2;
+    return within(fix * alone - wait, 0, 1e18);
+}
+
 void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt,
                 struct wp_verdict *v)
 {
@@ -94,7 +109,8 @@ void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double
     v->term[WP_TERM_FETCH] = within(fetch_us(ask, w) - wait, 0, 1e18);
     v->term[WP_TERM_COMPUTE] = fix * wp_slow_down(p, w->decoding, (double)w->kv_tokens) *
                                wp_prefill_us(p, from, ask->tokens);
-    v->ttft_us = wait + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE];
+    v->step_us = step_us(p, w, wait, (uint64_t)missing, fix);
+    v->ttft_us = wait + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->step_us;
 }
 
 size_t wp_pick_least(const struct wp_ask *ask, const struct wp_worker_view w[], size_t n,

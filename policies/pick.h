@@ -20,7 +20,7 @@ void wp_pick_two(uint64_t draw, size_t n, size_t *a, size_t *b);
 /* No terms, no price, no prediction. */
 void wp_verdicts_clear(struct wp_verdict v[], size_t n);
 
-/* Fills wait, fetch, compute and ttft_us.  doubt: share of a doubtful hit that counts. */
+/* Fills wait, fetch, compute, step and ttft_us.  doubt: share of a doubtful hit that counts. */
 void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt,
                 struct wp_verdict *v);
 /* Prompt tokens that the worker would have to place anew; a doubtful hit counts in part. */

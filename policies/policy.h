@@ -64,8 +64,10 @@ extern const char *const wp_term_names[WP_TERMS]; /* "wait", "fetch", ... */
 struct wp_verdict {
     double term[WP_TERMS]; /* NaN: this policy has no such term */
     double price;          /* what is compared, lower wins; NaN: not compared */
-    double ttft_us;        /* wait + fetch + compute; NaN: no prediction.  Policies without a price
-                              predict for their choice alone */
+    double step_us;        /* us that the engine's steps take beyond compute, corrected; no part of
+                              the price */
+    double ttft_us; /* wait + fetch + compute + step; NaN: no prediction.  Policies without a price
+                       predict for their choice alone */
 };
 
 /*

@@ -190,6 +190,19 @@ double wp_step_us(const struct wp_profile *p, double prefill_tokens, double pref
                         p->e_us * decoding + p->d_us * kv_tokens);
 }
 
+double wp_last_step_us(const struct wp_profile *p, uint64_t prefill_tokens, double decoding,
+                       double kv_tokens)
+{
+    double beside = cost(p->tov_us + p->e_us * decoding + p->d_us * kv_tokens);
+    double last = 0, share = 0;
+
+    if (p->budget && prefill_tokens) {
+        last = (double)((prefill_tokens - 1) % p->budget + 1);
+        share = last / p->budget;
+    }
+    return paced(p, (1 - share) * beside + cost(p->tw_us - p->a_us * last));
+}
+
 static double rate_of(const struct wp_profile *p, size_t tier)
 {
     switch (tier) {

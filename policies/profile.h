@@ -55,6 +55,14 @@ const struct wp_profile *wp_profile_default(void); /* static storage */
 double wp_prefill_us(const struct wp_profile *p, uint64_t from, uint64_t to);
 double wp_step_us(const struct wp_profile *p, double prefill_tokens, double prefill_area,
                   double decoding, double kv_tokens);
+/*
+ * What the steps of a prefill of so many tokens, alone in its engine, take beyond C and slow-down:
+ * the last one has all of a step's overhead, whatever part of the budget it fills, and no step is
+ * over before the weights are read: (1 - r / budget)(tov + e B + d K) + max(0, tw - a r),  r = what
+ * the last step prefills
+ */
+double wp_last_step_us(const struct wp_profile *p, uint64_t prefill_tokens, double decoding,
+                       double kv_tokens);
 /* tier[n]: tokens in tier 0 (gpu: free), 1 (cpu), 2 (disk), 3.. (remote), one after the other. */
 double wp_fetch_us(const struct wp_profile *p, const uint32_t tier[], size_t n);
 /* Of a prefill beside a decode batch: 1 + (tov + e B + d K) / (a budget).  Never below 1. */

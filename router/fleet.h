@@ -108,6 +108,7 @@ struct wp_placement {
     double ttft_us; /* predicted; NaN: none */
     uint64_t record, placed_us;
     bool in_flight_noted, first_seen, probe_of_breaker;
+    bool alone; /* nothing was ahead of it, and nothing was to be fetched or in doubt: its steps alone make its first token */
 };
 
 /* why: a word for the error's param when not placed ("breaker", "drain", ...).  retry_after_us: when asking again makes sense. */

@@ -384,6 +384,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         .ttft_us = f->verdict[chosen].ttft_us,
         .placed_us = now_us,
         .probe_of_breaker = may_probe(w, want->again),
+        .alone = !(v->wait_us > 0) && v->hit_tier[0] == v->hit_tokens && !v->doubtful,
     };
     memcpy(p->hit_tier, v->hit_tier, sizeof p->hit_tier);
     w->requests++;
@@ -421,12 +422,15 @@ enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *wa
     return chosen < n ? WP_PLACED : no;
 }
 
-/* One scalar a worker: how much slower it prefills than its profile says.  Only where compute decided and was exact. */
+/*
+ * One scalar a worker: how much slower it computes than its profile says.  Learnt from long prompts that had the worker's prefill to
+ * themselves: then all that was predicted is compute and step, which both have the scalar in them.
+ */
 static void learn(struct wp_worker *w, const struct wp_placement *p, double actual_us)
 {
-    double compute = wp_prefill_us(&w->profile, p->hit_tokens, p->tokens) * w->correction, ratio;
+    double ratio;
 
-    if (!(p->ttft_us > 0) || compute < 20000 || compute < 0.8 * p->ttft_us || p->tokens - p->hit_tokens < 512)
+    if (!p->alone || !(p->ttft_us > 20000) || p->tokens - p->hit_tokens < 512)
         return;
     ratio = actual_us / p->ttft_us;
     ratio = ratio < 0.2 ? 0.2 : ratio > 5 ? 5 : ratio;

@@ -72,6 +72,8 @@ int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
     rc = rc ? rc : wp_buf_adds(b, "},");
     rc = rc ? rc : number(b, "price_us", c->verdict.price);
     rc = rc ? rc : wp_buf_adds(b, ",");
+    rc = rc ? rc : number(b, "step_us", c->verdict.step_us);
+    rc = rc ? rc : wp_buf_adds(b, ",");
     rc = rc ? rc : number(b, "ttft_us", c->verdict.ttft_us);
     return rc ? rc : wp_buf_adds(b, "}");
 }

@@ -570,6 +570,46 @@ static void who_refuses_all_rests_and_the_answer_is_busy(void)
     tear_down();
 }
 
+/* The clock is real, so every answer here is far too quick: who learns from it learns that the worker is fast. */
+static void only_long_prompts_alone_correct_the_profile(void)
+{
+    static const struct {
+        const char *label;
+        size_t tokens;
+        bool behind; /* another prefill */
+        bool learns;
+    } rows[] = {
+        {"a long prompt", 4096, false, true},
+        {"a short one says more of the step than of its tokens", 400, false, false},
+        {"a long one behind another", 4096, true, false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct req first, r;
+        struct wp_worker *w;
+
+        SET_UP("log.level=error");
+        add_up("w1", (struct answer){0});
+        w = wp_fleet_find(fleet, WP_STR("w1"));
+        req_tokens(&first, "m", 1, 8000);
+        req_tokens(&r, "m", 2, rows[i].tokens);
+        if (rows[i].behind)
+            expect_placed("first", &first, "w1");
+        expect_placed(rows[i].label, &r, "w1");
+        wp_fleet_first(fleet, &r.p);
+        EXPECT_INT(rows[i].label, rows[i].learns, w->correction < 1);
+        EXPECT_TRUE("little at a time", w->correction > 0.9);
+        end(&r, WP_OUTCOME_GOOD);
+        if (rows[i].behind)
+            end(&first, WP_OUTCOME_GOOD);
+        done(&first);
+        done(&r);
+        wp_worker_unref(w);
+        expect_at_rest();
+        tear_down();
+    }
+}
+
 /* ---- tests: what a worker has ---- */
 
 static void a_prompt_counts_where_it_went(void)
@@ -1072,6 +1112,7 @@ const struct wp_suite suite_fleet = {
         {"a failed worker is avoided, and an only one is kept", a_failed_worker_is_avoided_and_an_only_one_is_kept},
         {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
         {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
+        {"only long prompts, alone, correct the profile", only_long_prompts_alone_correct_the_profile},
         {"a burst opens the breaker once", a_burst_opens_the_breaker_once},
         {"who refuses all rests, and the answer is busy", who_refuses_all_rests_and_the_answer_is_busy},
         {"a prompt counts where it went", a_prompt_counts_where_it_went},

@@ -360,6 +360,46 @@ static void equal_workers_share_by_the_draw(void)
     p->ops->destroy(p);
 }
 
+/* What an engine does with few tokens takes a step; the price of it is what it takes from others.
+ */
+static void a_short_prompt_takes_a_step_and_costs_its_tokens(void)
+{
+    static const struct {
+        const char *label;
+        double wait_us, correction;
+        uint32_t hit, decoding;
+        double step_us; /* of a prompt of 40 tokens */
+    } rows[] = {
+        {"idle", 0, 1, 0, 0, 7500 - 50 * 40 + 2000 * (1 - 40 / 2048.0)},
+        {"all but the last token held", 0, 1, 40, 0, 7500 - 50 + 2000 * (1 - 1 / 2048.0)},
+        {"an engine that is twice as slow", 0, 2, 0, 0,
+         2 * (7500 - 50 * 40 + 2000 * (1 - 40 / 2048.0))},
+        {"beside one that decodes: half a step more", 0, 1, 0, 1,
+         7500 - 50 * 40 + 2050 * (1 - 40 / 2048.0) + (7500 + 2050) / 2.0},
+        {"others are ahead: a part of it is theirs", 5000, 1, 0, 0,
+         2500 - 50 * 40 + 2000 * (1 - 40 / 2048.0)},
+        {"many are", 50000, 1, 0, 0, 0},
+    };
+    struct wp_policy *p = price();
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wp_worker_view w = view(wp_profile_default(), rows[i].wait_us, rows[i].hit);
+        struct wp_verdict v[1];
+
+        w.correction = rows[i].correction;
+        w.decoding = rows[i].decoding;
+        (void)p->ops->choose(p, &(struct wp_ask){.tokens = 40}, &w, 1, v);
+        EXPECT_NEAR(rows[i].label, rows[i].step_us, v[0].step_us, 0.1);
+        EXPECT_NEAR("predicted",
+                    v[0].term[WP_TERM_WAIT] + v[0].term[WP_TERM_COMPUTE] + v[0].step_us,
+                    v[0].ttft_us, 1e-6);
+        EXPECT_NEAR("not in the price",
+                    v[0].term[WP_TERM_WAIT] + v[0].term[WP_TERM_COMPUTE] + v[0].term[WP_TERM_ROOM],
+                    v[0].price, 1e-6);
+    }
+    p->ops->destroy(p);
+}
+
 /* Idle engines whose corrections differ a little, and short prompts one after another. */
 static void ties_go_by_the_draw_and_not_by_the_price(void)
 {
@@ -400,6 +440,8 @@ const struct wp_suite suite_price = {
          what_was_learnt_and_what_is_doubted_change_compute},
         {"unique prompts spread by work", unique_prompts_spread_by_work},
         {"equal workers share by the draw", equal_workers_share_by_the_draw},
+        {"a short prompt takes a step and costs its tokens",
+         a_short_prompt_takes_a_step_and_costs_its_tokens},
         {"ties go by the draw and not by the price", ties_go_by_the_draw_and_not_by_the_price},
         {NULL, NULL},
     },

@@ -114,6 +114,27 @@ static void a_step_and_its_slow_down_follow_their_formulas(void)
     EXPECT_NEAR("overhead alone", 1.25, wp_slow_down(&p, 0, 0), 1e-9);
 }
 
+/* Prefills of one to three steps, alone: C slowed and the last step's rest are what the steps take
+ * one by one. */
+static void a_prefill_and_its_last_step_are_whole_steps(void)
+{
+    struct wp_profile p = {
+        .a_us = 10, .tw_us = 70, .tov_us = 20, .e_us = 4, .d_us = 0.1, .budget = 8, .speed = 2};
+
+    for (uint64_t n = 1; n <= 24; n++) {
+        double steps = 0;
+
+        for (uint64_t left = n; left; left -= left < 8 ? left : 8)
+            steps += wp_step_us(&p, left < 8 ? (double)left : 8, 0, 2, 50);
+        EXPECT_NEAR("as the engine does it", steps,
+                    wp_prefill_us(&p, 0, n) * wp_slow_down(&p, 2, 50) +
+                        wp_last_step_us(&p, n, 2, 50),
+                    1e-9);
+    }
+    EXPECT_NEAR("nothing to prefill is a step, too", (20 + 70) / 2.0, wp_last_step_us(&p, 0, 0, 0),
+                1e-9);
+}
+
 static void a_fetch_is_bytes_over_the_tier_s_bandwidth(void)
 {
     struct wp_profile p = {.kv_bytes_per_token = 1000,
@@ -153,11 +174,12 @@ static void absurd_profiles_cost_something_defined(void)
                                    .speed = odd[j]};
             double c = wp_prefill_us(&p, 0, UINT64_MAX),
                    s = wp_step_us(&p, odd[i], odd[j], odd[i], odd[j]),
-                   m = wp_slow_down(&p, odd[i], odd[j]),
+                   m = wp_slow_down(&p, odd[i], odd[j]), l = wp_last_step_us(&p, 5, odd[i], odd[j]),
                    f = wp_fetch_us(&p, (const uint32_t[]){1, UINT32_MAX}, 2);
 
             EXPECT_TRUE("prefill", isfinite(c) && c >= 0);
             EXPECT_TRUE("step", isfinite(s) && s >= 0);
+            EXPECT_TRUE("last step", isfinite(l) && l >= 0);
             EXPECT_TRUE("slow-down", isfinite(m) && m >= 1);
             EXPECT_TRUE("fetch", isfinite(f) && f >= 0);
         }
@@ -265,6 +287,8 @@ const struct wp_suite suite_profile = {
         {"the others follow from their stated arithmetic",
          the_others_follow_from_their_stated_arithmetic},
         {"prefill follows its formula", prefill_follows_its_formula},
+        {"a prefill and its last step are whole steps",
+         a_prefill_and_its_last_step_are_whole_steps},
         {"a step and its slow-down follow their formulas",
          a_step_and_its_slow_down_follow_their_formulas},
         {"a fetch is bytes over the tier's bandwidth", a_fetch_is_bytes_over_the_tier_s_bandwidth},
