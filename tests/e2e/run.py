@@ -3,7 +3,7 @@
 """Runs the end-to-end tests: the real binary on loopback.  The last line is the totals.
 
 Every tests/e2e/test_*.py holds functions called test_*; the first line of the docstring is the test's sentence.  A
-module may set SET = "core" (default), "slow" or "clients".  A test that cannot run here raises lib.Skip with the reason.
+module may set SET = "core" (default), "slow" or "clients", and LIMIT, the seconds that its tests may take.  A test that cannot run here raises lib.Skip with the reason.
 """
 import argparse
 import faulthandler
@@ -47,7 +47,7 @@ def main():
                 continue
             sentence = (fn.__doc__ or name).strip().splitlines()[0]
             started = time.monotonic()
-            signal.setitimer(signal.ITIMER_REAL, args.limit * lib.slowness())
+            signal.setitimer(signal.ITIMER_REAL, max(args.limit, getattr(module, "LIMIT", 0)) * lib.slowness())
             try:
                 fn()
                 word = "ok"
