@@ -35,6 +35,7 @@ void wp_tree_guess(struct wp_index *ix, uint32_t loc, uint8_t tier)
         return;
     wp_tree_count(ix, l, -1);
     l->guess = (uint8_t)(tier + 1);
+    l->sure = 0;
     wp_tree_count(ix, l, 1);
 }
 
@@ -46,6 +47,7 @@ void wp_tree_unguess(struct wp_index *ix, uint32_t loc)
         return;
     wp_tree_count(ix, l, -1);
     l->guess = 0;
+    l->sure = 0;
     wp_tree_count(ix, l, 1);
     wp_tree_drop_idle(ix, loc);
 }
@@ -114,6 +116,33 @@ void wp_tree_forget(struct wp_index *ix, uint32_t name)
         }
     wp_tree_drop_name(ix, name);
     wp_tree_settle(ix, loc);
+}
+
+bool wp_tree_disown(struct wp_index *ix, uint32_t loc)
+{
+    struct wp_loc *l = wp_loc_at(ix, loc);
+    uint8_t gone = wp_loc_tiers(l) & (uint8_t)~wp_loc_sure(ix, l);
+
+    if (!gone)
+        return false;
+    if (l->guess) {
+        wp_tree_unguess(ix, loc);
+        wp_tree_settle(ix, loc);
+        return true;
+    }
+    for (uint32_t n = l->names; n; n = wp_name_at(ix, n)->next)
+        for (int t = 0; t < WP_TIER_MAX; t++)
+            if (gone >> t & 1)
+                wp_name_at(ix, n)->copies[t] = 0;
+    wp_tree_count(ix, l, -1);
+    l->held &= (uint8_t)~gone;
+    l->sure &= l->held; /* bits of before the last doubt */
+    if (!l->held)
+        l->vague = 0;
+    wp_tree_count(ix, l, 1);
+    wp_tree_drop_idle(ix, loc);
+    wp_tree_settle(ix, loc);
+    return true;
 }
 
 /* Returns the holder's loc before it. */

@@ -117,6 +117,15 @@ void wp_index_apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp
  */
 size_t wp_index_graft(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[], size_t n);
 
+/*
+ * The engine's own word (cached_tokens of an answer): of the prompt local[n], all blocks that it could have used, it had the first `blocks` and
+ * not the next.  Those that the holder has are sure from now on, each in its fastest tier, also what graft() concluded; vague ones
+ * stay in doubt.  From the next on, what is in doubt is dropped, unless groups restrict the holder: then a window may have ended the run.
+ * What was not said must not be passed as 0.  Returns how many blocks changed.
+ */
+size_t wp_index_confirm(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[], size_t n,
+                        size_t blocks);
+
 /* The answer of a look-up: rows of holders that have the same answer, longest first; holders in no row have 0. */
 struct wp_overlap_row {
     uint32_t blocks;              /* leading blocks that the holder can use, any interleaving of tiers */

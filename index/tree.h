@@ -14,7 +14,7 @@
  *     window name   what a group that restricts holds: it has copies, and no loc.  Those of a holder are a list, oldest first.
  *     awaited node   stands for an engine hash that nobody has placed: what hangs below floats, and
  * is one holder's only. It has the name that is awaited, without copies, and goes with the last
- * block below. guess          a tier that graft() concluded, always in doubt: an engine that evicts
+ * block below. guess          a tier that graft() concluded, in doubt until the engine confirms it: an engine that evicts
  * tails first still holds what is before a block that it holds.  It ends with a store of the block,
  * a removal by its name, or the last block that the holder has below. leaf           a loc without
  * locs below: the only ones that are evicted, oldest first.
@@ -49,7 +49,7 @@ struct wp_loc {
     uint32_t children;       /* locs of the same holder right below, and pins */
     uint32_t epoch;          /* sure means nothing unless it is the holder's */
     uint8_t held;            /* bit t: a name has a copy in tier t */
-    uint8_t sure;  /* bit t: stored since the holder was last doubted; none outside held */
+    uint8_t sure;  /* bit t: stored or confirmed since the holder was last doubted; none outside held and guess */
     uint8_t guess; /* tier + 1; only when held is 0 */
     uint8_t leaf : 2;  /* 0: in no list, 1: firm leaves, 2: floating ones */
     uint8_t vague : 1; /* never sure; ends with the last copy */
@@ -181,6 +181,7 @@ void wp_tree_bind(struct wp_index *ix, uint32_t name,
 void wp_tree_guess(struct wp_index *ix, uint32_t loc,
                    uint8_t tier); /* unless something is held there */
 void wp_tree_unguess(struct wp_index *ix, uint32_t loc);
+bool wp_tree_disown(struct wp_index *ix, uint32_t loc); /* what is in doubt there goes; false: nothing was */
 void wp_tree_settle(struct wp_index *ix,
                     uint32_t loc); /* what holds nothing and leads nowhere goes */
 void wp_tree_evict(struct wp_index *ix, uint32_t leaf);

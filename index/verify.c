@@ -101,7 +101,7 @@ static bool check_loc(struct check *c, uint32_t i, uint32_t node)
         return wrong(c, "loc %u counts %u below it, there are %u", i, l->children, children);
     if (!l->held && !l->children)
         return wrong(c, "loc %u is good for nothing", i);
-    if ((l->sure & ~l->held) || (l->vague && (l->sure || !l->held)) ||
+    if ((l->sure & ~wp_loc_tiers(l)) || (l->vague && (l->sure || !l->held)) ||
         (l->guess && (l->held || !l->children || (it->flags & WP_NODE_FLOATS))))
         return wrong(c, "loc %u: held %x, sure %x, guess %u", i, l->held, l->sure, l->guess);
     leaf = l->held && !l->children;

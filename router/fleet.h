@@ -107,6 +107,7 @@ struct wp_placement {
     uint32_t tokens, hit_tokens, hit_tier[WP_TIERS];
     double ttft_us; /* predicted; NaN: none */
     uint64_t record, placed_us;
+    int64_t cached_tokens; /* what the engine said that it had of the prompt, of token ids; negative: not said */
     bool in_flight_noted, first_seen, probe_of_breaker;
     bool alone; /* nothing was ahead of it, and nothing was to be fetched or in doubt: its steps alone make its first token */
 };

@@ -383,6 +383,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         .hit_tokens = v->hit_tokens,
         .ttft_us = f->verdict[chosen].ttft_us,
         .placed_us = now_us,
+        .cached_tokens = -1,
         .probe_of_breaker = may_probe(w, want->again),
         .alone = !(v->wait_us > 0) && v->hit_tier[0] == v->hit_tokens && !v->doubtful,
     };
@@ -457,6 +458,17 @@ static void in_flight_over(struct wp_fleet *f, struct wp_placement *p, uint64_t 
         wp_index_graft(f->index, r->holder, p->space, p->hashes->local, p->hashes->n);
 }
 
+/* What its events told is right or wrong as far as the engine says so itself. */
+static void confirm(struct wp_fleet *f, const struct wp_placement *p)
+{
+    size_t usable = p->hashes ? wp_usable_blocks(p->tokens, p->hashes->block_size) : 0;
+
+    if (p->cached_tokens < 0 || !p->rank->fed || p->worker->gone || usable == 0 || p->space == 0xFFFFFFFF)
+        return;
+    wp_index_confirm(f->index, p->rank->holder, p->space, p->hashes->local, usable < p->hashes->n ? usable : p->hashes->n,
+                     (size_t)p->cached_tokens / p->hashes->block_size);
+}
+
 void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
 {
     uint64_t now = wp_now_us();
@@ -502,6 +514,7 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     pthread_mutex_lock(&f->lock);
     wp_load_end(&p->rank->load, &p->item, &w->profile, now);
     in_flight_over(f, p, now);
+    confirm(f, p);
     if (!w->gone)
         wp_count(w->ended[o], 1);
     if (o == WP_OUTCOME_BUSY)

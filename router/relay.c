@@ -154,6 +154,8 @@ static void count_tokens(struct wp_request *r)
         wp_count(WP_SERIES(c->confirmed, "gpu"), (uint64_t)r->usage.cached);
         wp_count(WP_SERIES(c->confirmed, "recomputed"), (uint64_t)(r->usage.prompt - r->usage.cached));
     }
+    if (r->usage.cached >= 0 && r->ask.prompt.kind == WP_PROMPT_TOKENS && (uint64_t)r->usage.prompt == r->ask.tokens)
+        r->place->cached_tokens = r->usage.cached; /* not of other tokens than those that were matched */
     if (r->usage.prompt > 0 && r->tokens_told && (uint64_t)r->usage.prompt != r->ask.tokens)
         wp_count(c->tokens_wrong, 1);
     if (r->usage.prompt > 0 && r->ask.prompt.kind == WP_PROMPT_BYTES)

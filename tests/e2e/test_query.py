@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import lib
-from lib import MODEL, Router, http
+from lib import MODEL, Router, http, until
 from test_feeds import FedEngine, Talk, completion, live, quiescent
 
 
@@ -51,4 +51,29 @@ def test_a_query_is_what_the_engine_would_serve():
     shown = ctl(r, "query", "--body", "-", body=json.dumps({"model_name": MODEL, "token_ids": prompt}))
     assert any(l.split() == [name, "0", *3 * [str(len(prompt) // 16 * 16)]] for l in shown.splitlines()), shown
     assert name in ctl(r, "query", "hash", "--body", "-", body=json.dumps({"model": MODEL, "seq_hashes": [1, 2]}))
+    r.at_rest()
+
+
+def test_doubt_ends_with_the_engines_word():
+    """after lost messages the engine's cached_tokens confirms or contradicts what was claimed: prompts sent again are in doubt no more, and claimed as they are"""
+    e = FedEngine("--speed", 40, "--gpu-blocks", 400, "--cpu-blocks", 0, "--fault", "lose=1,every=40,count=1", replay=False)
+    r = Router([e.spec])
+    live(r, 1)
+    name = f"127.0.0.1:{e.port}"
+    talk = Talk(22)
+    for _ in range(200):
+        completion(r.port, talk.next())
+        if r.get("/index")["doubtful"]:
+            break
+
+    def doubtful(prompt):
+        return next(c for c in ask(r, "/explain", model=MODEL, prompt=prompt)["candidates"] if c["worker"] == name)["overlap"]["doubtful"]
+
+    asked = [p for p in talk.talks if doubtful(p)]
+    assert asked, "no prompt in doubt"
+    for prompt in asked:
+        completion(r.port, prompt)
+        until(lambda: doubtful(prompt) == 0, 10, "no doubt")
+        claim, body = completion(r.port, prompt)
+        assert int(claim["x-warmpath-overlap"].split(";")[0][6:]) == body["usage"]["prompt_tokens_details"]["cached_tokens"]
     r.at_rest()

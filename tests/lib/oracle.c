@@ -225,6 +225,14 @@ static struct belief *belief_at(const struct wp_oracle *o, uint32_t holder, cons
     return NULL;
 }
 
+/* Held there, or believed. */
+static bool has_in(const struct wp_oracle *o, uint32_t holder, const struct place *at, int tier)
+{
+    const struct belief *b = belief_at(o, holder, at);
+
+    return holds(o, holder, at, tier) || (b && b->tier == tier);
+}
+
 /*
  * After any change; lost: a copy or a belief went.  Beliefs end with a real copy at their place or
  * with the last one below; names without copies live only where a belief is; marks only where
@@ -248,8 +256,7 @@ static void tidy(struct wp_oracle *o, uint32_t holder, bool lost)
             !belief_at(o, holder, &o->facts.p[i].at))
             CUT(o->facts, i);
     for (size_t i = o->marks.n; i-- > 0;)
-        if (o->marks.p[i].holder == holder &&
-            !holds(o, holder, &o->marks.p[i].at, o->marks.p[i].tier))
+        if (o->marks.p[i].holder == holder && !has_in(o, holder, &o->marks.p[i].at, o->marks.p[i].tier))
             CUT(o->marks, i);
     for (size_t i = o->blurs.n; i-- > 0;)
         if (o->blurs.p[i].holder == holder && !holds(o, holder, &o->blurs.p[i].at, -1))
@@ -683,6 +690,55 @@ size_t wp_oracle_graft(struct wp_oracle *o, uint32_t holder, uint32_t space, con
     return before - floating_of(o, holder);
 }
 
+/* What the holder has at the place and is in doubt. */
+static bool disown(struct wp_oracle *o, uint32_t holder, const struct place *at)
+{
+    struct belief *b = belief_at(o, holder, at);
+    bool gone = false;
+
+    if (b && !is_marked(o, holder, at, b->tier)) {
+        CUT(o->beliefs, (size_t)(b - o->beliefs.p));
+        gone = true;
+    }
+    for (int t = 0; t < WP_TIER_MAX; t++) {
+        if (!holds(o, holder, at, t) || is_marked(o, holder, at, t))
+            continue;
+        gone = true;
+        for (size_t i = 0; i < o->facts.n; i++)
+            if (o->facts.p[i].holder == holder && same_place(&o->facts.p[i].at, at))
+                o->facts.p[i].copies[t] = 0;
+    }
+    return gone;
+}
+
+size_t wp_oracle_confirm(struct wp_oracle *o, uint32_t holder, uint32_t space, const uint64_t local[],
+                         size_t n, size_t blocks)
+{
+    struct place at = {.space = space};
+    bool restricted = false;
+    size_t changed = 0;
+
+    if (holder >= WP_ORACLE_HOLDERS || !o->live[holder])
+        return 0;
+    for (size_t i = 0; i < o->rules.n; i++)
+        restricted |= o->rules.p[i].holder == holder && (o->rules.p[i].stored < WP_WINDOW_TRIAL || o->rules.p[i].met);
+    for (size_t i = 0; i < n; i++) {
+        int t = 0;
+
+        extend(&at, local[i]);
+        while (t < WP_TIER_MAX && !has_in(o, holder, &at, t))
+            t++;
+        if (i < blocks && t < WP_TIER_MAX && !is_vague(o, holder, &at) && !is_marked(o, holder, &at, t)) {
+            mark(o, holder, &at, (uint8_t)t);
+            changed++;
+        }
+        if (i >= blocks && !restricted)
+            changed += disown(o, holder, &at);
+    }
+    tidy(o, holder, true);
+    return changed;
+}
+
 /* Tiers that a holder has of the prompt's blocks, of its own: bits, per block. */
 struct own {
     uint8_t held[WP_ORACLE_DEPTH], sure[WP_ORACLE_DEPTH];
@@ -871,7 +927,7 @@ void wp_oracle_holder_stats(const struct wp_oracle *o, uint32_t holder,
     for (size_t i = 0; i < o->beliefs.n; i++)
         if (o->beliefs.p[i].holder == holder) {
             tier_blocks[o->beliefs.p[i].tier]++;
-            ++*doubtful;
+            *doubtful += !is_marked(o, holder, &o->beliefs.p[i].at, o->beliefs.p[i].tier);
         }
 }
 

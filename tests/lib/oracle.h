@@ -29,6 +29,7 @@ void wp_oracle_doubt(struct wp_oracle *o, uint32_t holder);
 void wp_oracle_window(struct wp_oracle *o, uint32_t holder, uint16_t group, uint16_t main, uint32_t blocks);
 void wp_oracle_apply(struct wp_oracle *o, const struct wp_kv_event *ev, struct wp_kv_result *res);
 size_t wp_oracle_graft(struct wp_oracle *o, uint32_t holder, uint32_t space, const uint64_t local[], size_t n);
+size_t wp_oracle_confirm(struct wp_oracle *o, uint32_t holder, uint32_t space, const uint64_t local[], size_t n, size_t blocks);
 void wp_oracle_overlap(const struct wp_oracle *o, uint32_t space, const uint64_t local[], size_t n,
                        struct wp_oracle_answer answer[WP_ORACLE_HOLDERS]);
 void wp_oracle_reach(const struct wp_oracle *o, uint32_t holder, uint32_t space, const uint64_t local[], size_t n,

@@ -1101,6 +1101,48 @@ static void loops_do_not_disturb_each_other(void)
     tear_down();
 }
 
+/* What events told is in doubt; the engine's cached_tokens of a prompt of known ids settles it, where there is a feed. */
+static void cached_tokens_end_doubt(void)
+{
+    static const struct {
+        const char *label;
+        bool fed;
+        int64_t cached; /* -1: not said */
+        long long total, doubtful;
+    } cases[] = {
+        {"not said", true, -1, 64, 64},  {"all of it", true, 64, 64, 0}, {"half of it", true, 39, 32, 0},
+        {"nothing", true, 0, 0, 0},      {"no feed", false, 64, 64, 64}, {"more than can be", true, 1000, 64, 0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_rank_feed feed = {.fed = true, .live = true, .state = "live", .coverage = 1};
+        struct wp_kv_event ev = {.kind = WP_KV_STORED, .main_group = true, .n = 4};
+        struct wp_err err = WP_ERR_INIT;
+        struct wp_worker *w;
+        struct req r;
+
+        SET_UP("log.level=error");
+        add_up("a", (struct answer){.block_size = 16});
+        w = wp_fleet_find(fleet, WP_STR("a"));
+        req_tokens(&r, "m", 1, 80);
+        ev.holder = w->rank[0].holder;
+        ev.engine = ev.local = r.ask.prompt.set[0].local;
+        wp_index_space(wp_fleet_index(fleet), WP_STR("m"), 16, WP_STR(""), WP_SPACE_TOKENS, &ev.space, &err);
+        wp_index_apply(wp_fleet_index(fleet), &ev, NULL);
+        wp_index_doubt(wp_fleet_index(fleet), ev.holder);
+        feed.fed = feed.live = cases[i].fed;
+        wp_fleet_feed(fleet, w, 0, &feed);
+        expect_placed(cases[i].label, &r, "a");
+        r.p.cached_tokens = cases[i].cached;
+        end(&r, WP_OUTCOME_GOOD);
+        done(&r);
+        EXPECT_INT(cases[i].label, cases[i].total, hit("a", "m", 1, 80, "index"));
+        EXPECT_INT(cases[i].label, cases[i].doubtful, hit("a", "m", 1, 80, "doubtful"));
+        wp_worker_unref(w);
+        tear_down();
+    }
+}
+
 const struct wp_suite suite_fleet = {
     "fleet",
     (const struct wp_test[]){
@@ -1129,6 +1171,7 @@ const struct wp_suite suite_fleet = {
         {"no allocation that fails leaves a mark", no_allocation_that_fails_leaves_a_mark},
         {"a request is placed whatever allocation fails", a_request_is_placed_whatever_allocation_fails},
         {"loops do not disturb each other", loops_do_not_disturb_each_other},
+        {"cached_tokens end doubt", cached_tokens_end_doubt},
         {NULL, NULL},
     },
 };

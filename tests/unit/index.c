@@ -455,6 +455,71 @@ static void links_of_a_chain_lead_back_to_its_blocks(void)
     wp_index_rig_fini(&r);
 }
 
+static void an_engines_word_ends_doubt(void)
+{
+    struct wp_index_rig r;
+    uint64_t local[8];
+    size_t n = wp_index_rig_letters("abcdef", local);
+
+    wp_index_rig_init(&r, NULL);
+    wp_index_rig_store(&r, r.w[0], 0, "", "abcd");
+    wp_index_rig_say(&r, WP_KV_STORED, r.w[0], 1, "", "b", true);
+    wp_index_doubt(r.ix, r.w[0]);
+    wp_index_rig_store(&r, r.w[0], 0, "d", "e");
+    ASK("in doubt", "5 5 0 0 0 ?4", &r, r.w[0], "abcdef");
+    EXPECT_UINT("two confirmed, two dropped", 4, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 2));
+    ASK("what it had", "2 2 0 0 0 ?0", &r, r.w[0], "abcdef");
+    wp_index_rig_remove(&r, r.w[0], 0, "b");
+    ASK("each in its fastest tier", "2 1 1 0 0 ?1", &r, r.w[0], "abcdef");
+    EXPECT_UINT("again: the other tier", 1, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 4));
+    EXPECT_UINT("nothing is new", 0, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 6));
+    wp_index_rig_store(&r, r.w[0], 0, "", "abcd");
+    ASK("what was sure is kept", "5 5 0 0 0 ?0", &r, r.w[0], "abcdef");
+    EXPECT_UINT("also against its word", 0, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 0));
+    EXPECT_UINT("no such holder", 0, wp_index_confirm(r.ix, 99, r.space, local, n, 0));
+    EXPECT_UINT("no such space", 0, wp_index_confirm(r.ix, r.w[0], 99, local, n, 0));
+    wp_index_rig_fini(&r);
+}
+
+static void an_engines_word_judges_what_was_concluded(void)
+{
+    struct wp_index_rig r;
+    uint64_t local[8];
+    size_t n = wp_index_rig_letters("abcd", local);
+
+    wp_index_rig_init(&r, NULL);
+    wp_index_rig_store(&r, r.w[0], 0, "b", "cd");
+    wp_index_rig_store(&r, r.w[1], 0, "b", "cd");
+    wp_index_rig_graft(&r, r.w[0], "abcd");
+    wp_index_rig_graft(&r, r.w[1], "abcd");
+    ASK("concluded", "4 4 0 0 0 ?2", &r, r.w[0], "abcd");
+    EXPECT_UINT("right", 2, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 4));
+    ASK("sure", "4 4 0 0 0 ?0", &r, r.w[0], "abcd");
+    EXPECT_UINT("wrong", 2, wp_index_confirm(r.ix, r.w[1], r.space, local, n, 0));
+    ASK("gone", "-", &r, r.w[1], "abcd");
+    wp_index_doubt(r.ix, r.w[0]);
+    ASK("doubted again", "4 4 0 0 0 ?4", &r, r.w[0], "abcd");
+    wp_index_rig_remove(&r, r.w[0], 0, "dc");
+    ASK("with its last block", "-", &r, r.w[0], "abcd");
+    wp_index_rig_fini(&r);
+}
+
+static void a_window_that_ends_a_run_contradicts_nothing(void)
+{
+    struct wp_index_rig r;
+    uint64_t local[8];
+    size_t n = wp_index_rig_letters("abcd", local);
+
+    wp_index_rig_init(&r, NULL);
+    EXPECT_INT("a window", 0, wp_index_window(r.ix, r.w[0], 1, 0, 1));
+    wp_index_rig_store(&r, r.w[0], 0, "", "abcd");
+    wp_index_doubt(r.ix, r.w[0]);
+    EXPECT_UINT("one is confirmed, none is dropped", 1, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 1));
+    wp_index_window(r.ix, r.w[0], 1, 0, 0);
+    ASK("all there", "4 4 0 0 0 ?3", &r, r.w[0], "abcd");
+    wp_index_rig_fini(&r);
+}
+
 const struct wp_suite suite_index = {
     "index",
     (const struct wp_test[]){
@@ -483,6 +548,10 @@ const struct wp_suite suite_index = {
         {"reach says how far each tier takes a prompt",
          reach_says_how_far_each_tier_takes_a_prompt},
         {"links of a chain lead back to its blocks", links_of_a_chain_lead_back_to_its_blocks},
+        {"an engine's word ends doubt", an_engines_word_ends_doubt},
+        {"an engine's word judges what was concluded", an_engines_word_judges_what_was_concluded},
+        {"a window that ends a run contradicts nothing",
+         a_window_that_ends_a_run_contradicts_nothing},
         {NULL, NULL},
     },
 };

@@ -253,6 +253,19 @@ static void graft(struct world *w)
         disagree(w, "grafted", want, got);
 }
 
+/* An answer's cached_tokens: often what the engine was believed to have, as often more or less. */
+static void confirm(struct world *w)
+{
+    uint64_t local[CHAIN];
+    size_t n = prompt(w, local), blocks = (size_t)below(w, n + 1), want, got;
+    struct wp_kv_event ev = event(w, WP_KV_STORED);
+
+    want = wp_oracle_confirm(w->or, ev.holder, ev.space, local, n, blocks);
+    got = wp_index_confirm(w->ix, ev.holder, ev.space, local, n, blocks);
+    if (want != got)
+        disagree(w, "confirmed", want, got);
+}
+
 static void one_step(struct world *w)
 {
     uint32_t holder = w->number[below(w, HOLDERS)];
@@ -267,13 +280,15 @@ static void one_step(struct world *w)
         wp_oracle_clear(w->or, holder);
     } else if (what < 10) {
         drop_and_come_back(w);
-    } else if (what < 20) {
+    } else if (what < 24) {
         wp_index_doubt(w->ix, holder);
         wp_oracle_doubt(w->or, holder);
     } else if (what < 70 && !w->bounded) {
         graft(w);
     } else if (what < 74 && !w->bounded) {
         restrict_group(w);
+    } else if (what < 94 && !w->bounded) {
+        confirm(w);
     } else if (what < 200) {
         move_tier(w);
     } else if (what < 550) {
