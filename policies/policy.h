@@ -34,7 +34,7 @@ struct wp_ask {
 /* One worker (rank), as a policy sees it: only workers that can take the request are shown. */
 struct wp_worker_view {
     uint64_t key;        /* hash of its id and rank: the same after a restart of the router */
-    uint32_t in_flight;  /* our own count of requests under way there */
+    uint32_t in_flight;  /* requests under way there: our own, and what the engine reports beyond them */
     uint32_t decoding;   /* of those, past their first token */
     uint64_t kv_tokens;  /* prompt and output tokens of the decoding ones */
     double wait_us;      /* prefill work ahead of a new request, in time (policies/load.h) */

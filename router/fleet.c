@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { RATIOS_MAX = 256 };
+enum { RATIOS_MAX = 256, FIRST_MEAN_TOKENS = 1024 };
 
 static void lock(struct wp_fleet *f)
 {
@@ -39,7 +39,7 @@ static void tell_waits(struct wp_fleet *f, uint64_t now)
 
                 if (wp_worker_serves(w, name) && wp_worker_ready(w, now, &why))
                     for (uint32_t r = 0; r < w->n_ranks; r++)
-                        best = fmin(best, wp_load_wait_us(&w->rank[r].load, &w->profile, now));
+                        best = fmin(best, wp_worker_wait_us(w, &w->rank[r], now));
             }
             wp_gauge_set(WP_SERIES(f->predicted_wait, first->model[i].name), best / 1e6);
         }
@@ -129,6 +129,7 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
     pthread_mutex_init(&f->lock, NULL);
     wp_list_init(&f->workers);
     wp_list_init(&f->ratios);
+    f->mean_tokens = FIRST_MEAN_TOKENS;
     f->rng.state = conf->policy.conf.seed ? conf->policy.conf.seed : wp_rng_secret();
     f->spaces.seed = f->sized.seed = f->sticky.worker_of.seed = wp_rng_secret();
     rc = wp_records_init(&f->records, err);
@@ -425,6 +426,7 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
             facts->feed.ranks != w->n_ranks)
             change_ranks(f, w, facts->feed.ranks);
         wp_worker_probed(w, facts, conf);
+        wp_worker_others(w, facts, f->mean_tokens);
         if (was_up && !w->up)
             atomic_fetch_add(&f->downs, 1);
         for (uint32_t i = 0; w->sleeping && !slept && i < w->n_ranks; i++)

@@ -38,6 +38,7 @@ struct wp_fleet {
     struct wp_rng rng;
     struct wp_list ratios;
     size_t n_ratios;
+    double mean_tokens; /* that a request left to prefill, of late */
     struct wp_map spaces;   /* hash of (model, size, kind) -> space */
     struct wp_map sized;    /* holder << 32 | space -> blocks that history was told */
     /* Scratch of one decision, for cap ranks. */

@@ -50,7 +50,7 @@ static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint
         s.in_flight += r->load.in_flight;
         s.decoding += r->load.decoding;
         s.backlog_tokens += r->load.prefill_tokens;
-        s.wait_us = fmin(s.wait_us, wp_load_wait_us(&r->load, &w->profile, now));
+        s.wait_us = fmin(s.wait_us, wp_worker_wait_us(w, r, now));
         s.history_blocks += wp_history_blocks(f->history, r->holder);
         for (int t = 0; t < WP_TIER_MAX; t++)
             s.index_blocks += tier[t];
@@ -100,6 +100,7 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     rc = rc ? rc : known(b, "reported_running", w->reported_running);
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);
+    rc = rc ? rc : wp_buf_printf(b, ",\"foreign_running\":%.6g,\"foreign_waiting\":%.6g", w->foreign.running, w->foreign.waiting);
     return rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"feed\":\"%s\",\"coverage\":%.4g,\"ranks\":%u}",
                                    (unsigned long long)s.index_blocks, s.history_blocks, s.feed, s.coverage, w->n_ranks);
 }

@@ -159,15 +159,15 @@ static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_se
 
     *v = (struct wp_worker_view){
         .key = seat.rank->key,
-        .in_flight = l->in_flight,
-        .decoding = l->decoding,
+        .in_flight = l->in_flight + (uint32_t)((w->foreign.running + w->foreign.waiting) / w->n_ranks),
+        .decoding = l->decoding + (uint32_t)(w->foreign.running / w->n_ranks),
         .kv_tokens = l->kv_tokens,
-        .wait_us = wp_load_wait_us(l, &w->profile, now_us),
+        .wait_us = wp_worker_wait_us(w, seat.rank, now_us),
         .block_size = w->block_size,
         .profile = &w->profile,
         .correction = w->correction,
     };
-    *c = (struct wp_candidate){.rank = seat.rank->number, .in_flight = l->in_flight};
+    *c = (struct wp_candidate){.rank = seat.rank->number, .in_flight = v->in_flight};
     snprintf(c->worker, sizeof c->worker, "%s", w->conf.id);
     match(f, want, seat, v, c, last_space);
     c->hit_tokens = v->hit_tokens;
@@ -394,6 +394,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         w->half_open_busy = true;
         w->half_open_by = p;
     }
+    f->mean_tokens += 0.05 * ((double)(want->tokens - v->hit_tokens) - f->mean_tokens);
     wp_load_begin(&seat.rank->load, &p->item, &w->profile, now_us, work, want->tokens - v->hit_tokens, want->tokens);
     if (!p->hashes || p->hashes->n == 0)
         return;

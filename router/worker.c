@@ -312,6 +312,52 @@ static void take_models(struct wp_worker *w, struct wp_engine_facts *f)
             w->model[i].max_len = w->conf.max_model_len;
 }
 
+double wp_worker_wait_us(const struct wp_worker *w, const struct wp_rank *r, uint64_t now_us)
+{
+    return wp_load_wait_us(&r->load, &w->profile, now_us) + w->foreign_wait_us;
+}
+
+static double less(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Those beyond our own that are in no batch yet wait, the others run.  What we sent and has not begun to answer may be either. */
+static struct wp_foreign surplus(const struct wp_worker *w, const struct wp_engine_facts *f)
+{
+    double running = f->running > 0 ? f->running : 0, waiting = f->waiting > 0 ? f->waiting : 0, own = 0, own_waiting = 0, more;
+    struct wp_foreign s = {0};
+
+    for (uint32_t i = 0; i < w->n_ranks; i++) {
+        own += w->rank[i].load.in_flight;
+        own_waiting += w->rank[i].load.in_flight - w->rank[i].load.decoding;
+    }
+    more = running + waiting - own;
+    if (more <= 0)
+        return s;
+    s.waiting = waiting > own_waiting ? less(waiting - own_waiting, more) : 0;
+    s.running = more - s.waiting;
+    return s;
+}
+
+/*
+ * Our own account is the truth about what we sent.  What an engine reports beyond it counts when two scrapes in a row agree: at one
+ * of them a request may have ended here and not yet there.  A page that did not come says nothing, and nothing is made of it.
+ */
+void wp_worker_others(struct wp_worker *w, const struct wp_engine_facts *f, double mean_tokens)
+{
+    struct wp_foreign now = {0}, was = w->surplus;
+
+    if (wp_is_our_trouble(f->rc))
+        return;
+    if (f->metrics_known)
+        now = surplus(w, f);
+    w->surplus = now;
+    w->foreign = (struct wp_foreign){less(now.running, was.running), less(now.waiting, was.waiting)};
+    w->foreign_wait_us =
+        w->foreign.waiting / w->n_ranks * wp_prefill_us(&w->profile, 0, (uint32_t)mean_tokens) * w->correction;
+}
+
 static void take_load(struct wp_worker *w, const struct wp_engine_facts *f)
 {
     if (f->block_size && !w->conf.block_size) {

@@ -46,6 +46,11 @@ extern const char *const wp_outcome_names[];
 enum wp_breaker { WP_BREAKER_CLOSED, WP_BREAKER_HALF_OPEN, WP_BREAKER_OPEN };
 extern const char *const wp_breaker_names[];
 
+/* Requests that an engine has and that we did not send it: another router's, or somebody's who goes past us. */
+struct wp_foreign {
+    double running, waiting; /* over all ranks */
+};
+
 struct wp_worker {
     _Atomic unsigned refs;
     struct wp_config_worker conf;
@@ -79,6 +84,8 @@ struct wp_worker {
     struct wp_profile profile;
     double correction; /* measured / predicted prefill time */
     double reported_running, reported_waiting, kv_usage; /* negative: unknown */
+    struct wp_foreign surplus, foreign; /* at the last scrape; what counts: what two in a row have shown */
+    double foreign_wait_us; /* of a rank: what the waiting ones of it are reckoned to take */
     uint64_t requests, errors, busies; /* busies: answers 429, and 503 with Retry-After */
     char version[32];
     struct wp_engine_feed found; /* what the engine says of its events; asked when the configuration does not */
@@ -103,6 +110,8 @@ bool wp_is_our_trouble(int rc);
 const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct wp_str model);
 void wp_worker_unlist(struct wp_worker *w, struct wp_str model); /* an adapter is off its list, until a probe lists it again */
 uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks */
+/* What a new request would wait there, by our own account and by what others have on it. */
+double wp_worker_wait_us(const struct wp_worker *w, const struct wp_rank *r, uint64_t now_us);
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
 /* Takes profile, speed and bytes a token from the models of a configuration read anew. */
@@ -117,5 +126,7 @@ bool wp_worker_asks_feed(const struct wp_worker *w); /* the configuration says n
 /* Another number of ranks, of a worker that was never sent anything; the old ones are the caller's to free.  Errors: WP_ENOMEM. */
 int wp_worker_ranks(struct wp_worker *w, uint32_t n);
 void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf);
+/* The same facts again: what others have on it.  mean_tokens: what a request has to prefill on the average, since theirs are not known. */
+void wp_worker_others(struct wp_worker *w, const struct wp_engine_facts *f, double mean_tokens);
 
 #endif

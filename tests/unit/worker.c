@@ -433,6 +433,47 @@ static void no_allocation_that_fails_leaks(void)
     tear_down();
 }
 
+/* What an engine reports beyond what we sent counts when two scrapes agree; what is ours, or was for a moment, never does. */
+static void what_others_have_on_an_engine_is_seen(void)
+{
+    static const struct {
+        double running, waiting; /* negative: the page did not come */
+        double foreign_running, foreign_waiting;
+    } scrapes[] = {
+        {2, 1, 0, 0},   /* ours: one decodes, two wait */
+        {9, 5, 0, 0},   /* eleven more, of which three wait: once is not enough */
+        {10, 4, 8, 2},  /* the smaller of the two */
+        {3, 0, 0, 0},   /* they are gone */
+        {8, 6, 0, 0},   {8, 6, 7, 4}, {-1, -1, 0, 0}, /* no page: our own account */
+        {8, 6, 0, 0},   {20, 0, 7, 0}, /* they are admitted */
+        {0, 0, 0, 0},
+    };
+    struct wp_load_item item[3];
+
+    memset(item, 0, sizeof item);
+    set_up("{\"url\":\"http://10.0.0.1:8000\",\"models\":[\"m\"]}", NULL, 0);
+    for (int i = 0; i < 3; i++)
+        wp_load_begin(&w->rank[0].load, &item[i], &w->profile, 1000, 0, 10, 10);
+    wp_load_first(&w->rank[0].load, &item[0], &w->profile, 2000);
+    for (size_t i = 0; i < sizeof scrapes / sizeof scrapes[0]; i++) {
+        struct wp_engine_facts f = {.up = true, .rc = 200, .running = scrapes[i].running, .waiting = scrapes[i].waiting,
+                                    .metrics_known = scrapes[i].running >= 0};
+        double one = wp_prefill_us(&w->profile, 0, 500) * w->correction;
+        char label[40];
+
+        snprintf(label, sizeof label, "scrape %zu", i);
+        wp_worker_others(w, &f, 500);
+        EXPECT_NEAR(label, scrapes[i].foreign_running, w->foreign.running, 0);
+        EXPECT_NEAR(label, scrapes[i].foreign_waiting, w->foreign.waiting, 0);
+        EXPECT_NEAR(label, scrapes[i].foreign_waiting * one, w->foreign_wait_us, 1e-6 * one);
+        EXPECT_NEAR(label, wp_load_wait_us(&w->rank[0].load, &w->profile, 3000) + w->foreign_wait_us,
+                    wp_worker_wait_us(w, &w->rank[0], 3000), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        wp_load_end(&w->rank[0].load, &item[i], &w->profile, 4000);
+    tear_down();
+}
+
 const struct wp_suite suite_worker = {
     "worker",
     (const struct wp_test[]){
@@ -454,6 +495,7 @@ const struct wp_suite suite_worker = {
         {"what cannot be a worker is refused", what_cannot_be_a_worker_is_refused},
         {"its id is its host and port", its_id_is_its_host_and_port},
         {"no allocation that fails leaks", no_allocation_that_fails_leaks},
+        {"what others have on an engine is seen", what_others_have_on_an_engine_is_seen},
         {NULL, NULL},
     },
 };
