@@ -4,9 +4,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static _Atomic long live;
-static _Thread_local long fail_in = -1; /* allocations of this thread until one fails; negative: never */
+static _Thread_local long fail_in =
+    -1; /* allocations of this thread until one fails; negative: never */
 static _Thread_local bool failed;
 
 static bool fails_now(void)
@@ -82,6 +85,37 @@ void wp_free(void *p)
         return;
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     free(p);
+}
+
+void *wp_pages_alloc(size_t bytes)
+{
+    void *p;
+
+    if (fails_now())
+        return NULL;
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, bytes, MADV_NOHUGEPAGE); /* a huge page is cleared in one go, which is a stall */
+    return counted(p);
+}
+
+void wp_pages_drop(void *p, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1),
+              to = ((uintptr_t)p + bytes) & ~(page - 1);
+
+    if (from < to)
+        madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+void wp_pages_free(void *p, size_t bytes)
+{
+    if (!p)
+        return;
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    munmap(p, bytes);
 }
 
 void wp_mem_fail_after(long n)

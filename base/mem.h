@@ -23,6 +23,15 @@ void *wp_memdup(const void *p, size_t n);
 void wp_free(void *p); /* NULL does nothing */
 
 /*
+ * For large tables: whole pages straight from the system, cleared, never huge ones, so that what is freed or dropped is
+ * the system's again.  bytes is a multiple of WP_PAGE; where the system's pages are larger, they are rounded as is safe.
+ */
+enum { WP_PAGE = 4096 };
+void *wp_pages_alloc(size_t bytes);        /* NULL when out of memory */
+void wp_pages_drop(void *p, size_t bytes); /* gives back a part of what was allocated; it may still be used, as zeros */
+void wp_pages_free(void *p, size_t bytes); /* the whole; NULL does nothing */
+
+/*
  * For tests.  wp_mem_fail_after(n) makes the n-th next allocation of this thread fail, counted from 0, once;
  * a negative n switches that off.  wp_mem_failed() tells whether it has happened.  wp_mem_live() is the number
  * of allocations of the whole process that have not been freed.

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index/book.h - the engine map of one (holder, space, group): engine hash -> 32-bit value, exact.
+ *
+ * A bucket is one cache line: five entries of a whole 64-bit key and a 32-bit value.  A key's home is found by range mapping
+ * of its mixed hash, so a table may have any number of buckets; what its home has no room for stands in one of the buckets
+ * that follow, and the home counts how many of its keys do, so that a search knows when to stop.
+ *
+ * A table that is full moves to a larger one (by 1/8), home by home in the order of hashes, a few homes with each put or del:
+ *
+ *     hash   0 ---------------- moved ------------------- 2^64
+ *            in the new table     |    in the old one              pages of the old table go back to the system as the move
+ *                                                                  passes them, so what is resident stays about one table
+ *
+ * A table that is less than a quarter full, and larger than a page, moves to a smaller one in the same way.
+ * Keys may be aimed at: the hash has the owner's secret in it.
+ * Threads: one at a time.  Cost: find, put and del touch one line, sometimes the next; a put or del moves at most 32 homes.
+ */
+#ifndef WP_INDEX_BOOK_H
+#define WP_INDEX_BOOK_H
+
+#include "index/pool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { WP_BOOK_WAYS = 5 };
+
+struct wp_book_bucket { /* 64 bytes, aligned to that */
+    uint64_t key[WP_BOOK_WAYS];
+    uint32_t value[WP_BOOK_WAYS];
+    uint32_t state; /* bits 0-4: in use; the rest: how many keys have their home here and stand elsewhere */
+};
+
+struct wp_book_table {
+    struct wp_book_bucket *at;
+    void *mem;        /* as allocated: pages, or for less than a page from wp_calloc() */
+    uint32_t buckets; /* 0: no table */
+    uint32_t wrapped; /* buckets at the start that may have keys of the last homes */
+};
+
+struct wp_book {
+    struct wp_book_table now, old; /* old: what is being moved out of, if anything */
+    uint32_t moved;                /* homes of old that are in now */
+    uint32_t given;                /* buckets of old, from the start, whose pages went back */
+    uint32_t touched;              /* buckets of now, from the start, that count as resident while moving */
+    uint32_t owed;                 /* puts that the last reserve promised and that have not come */
+    uint32_t beat;                 /* puts and dels since homes were moved */
+    uint64_t secret;
+    struct wp_budget *budget;
+    size_t n;           /* entries */
+    size_t bytes, paid; /* resident; what the budget counts, which while a table grows has all that it will need */
+};
+
+/*
+ * Room for n more entries, whatever is deleted meanwhile; replaces the promise of the reserve before.  The secret is the same
+ * each time.  The budget is remembered and must outlive the book.
+ * Errors: WP_ETOOBIG (over the budget's cap), WP_ENOMEM; the book is as before.
+ * Cost: small but when n is more than 1/16 of what is there: then up to a move of the whole table.
+ */
+int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_budget *budget);
+
+/* NULL: not there.  The value may be changed in place; the pointer is good until the next call that is not a find. */
+uint32_t *wp_book_find(const struct wp_book *b, uint64_t key);
+void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value); /* not there yet; after a reserve; never fails */
+bool wp_book_del(struct wp_book *b, uint64_t key);                 /* false: was not there */
+
+/*
+ * Visits all entries in the order of buckets, which is nearly that of hashes.  fn may change *value and returns false to have
+ * the entry dropped; it must not call the book.  Gives back what memory is no longer needed.
+ */
+void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32_t *value), void *ctx);
+
+/* For idle times: moves up to n homes, if a table is being moved.  True: nothing is left to move. */
+bool wp_book_settle(struct wp_book *b, uint32_t n);
+
+void wp_book_fini(struct wp_book *b, struct wp_budget *budget); /* empty afterwards, as if zeroed */
+
+/* The hash of a key; one to one for each secret. */
+static inline uint64_t wp_book_hash(uint64_t secret, uint64_t key)
+{
+    uint64_t x = (key ^ secret) * 0x9E3779B97F4A7C15u;
+
+    x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
+    return x ^ (x >> 32);
+}
+
+static inline uint32_t wp_book_home(uint64_t hash, uint32_t buckets)
+{
+    return (uint32_t)((hash >> 32) * buckets >> 32);
+}
+
+/* Pulls the line of the key's home towards the cache. */
+static inline void wp_book_prefetch(const struct wp_book *b, uint64_t key)
+{
+    uint64_t hash = wp_book_hash(b->secret, key);
+    uint32_t home = wp_book_home(hash, b->old.buckets);
+
+    if (b->old.buckets && home >= b->moved)
+        __builtin_prefetch(&b->old.at[home], 1);
+    else if (b->now.buckets)
+        __builtin_prefetch(&b->now.at[wp_book_home(hash, b->now.buckets)], 1);
+}
+
+#endif
