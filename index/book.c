@@ -13,6 +13,7 @@ enum {
     USED = (1 << WP_BOOK_WAYS) - 1, /* in a bucket's state */
     AWAY = 1 << WP_BOOK_WAYS,       /* one displaced key */
     BUCKETS_MAX = 1 << 28,
+    BEAT = 8,
 };
 
 _Static_assert(sizeof(struct wp_book_bucket) == 64, "a bucket is a cache line");
@@ -39,6 +40,8 @@ static uint32_t buckets_for(size_t entries)
 
 static size_t table_bytes(uint32_t buckets)
 {
+    if (!buckets)
+        return 0;
     return buckets < PAGE_BUCKETS ? (size_t)(buckets + 1) * LINE : (size_t)buckets * LINE;
 }
 
@@ -152,46 +155,169 @@ static void pay(struct wp_book *b, size_t bytes)
     b->paid = bytes;
 }
 
-static void move_all(struct wp_book *b)
+/* What is resident has changed.  It is paid already but where keys crowd beyond all chance. */
+static void resident(struct wp_book *b, size_t bytes)
 {
-    for (uint32_t i = 0; i < b->old.buckets; i++) {
-        struct wp_book_bucket *k = &b->old.at[i];
+    b->bytes = bytes;
+    if (bytes > b->paid)
+        pay(b, bytes);
+}
 
-        for (uint32_t way = 0; way < WP_BOOK_WAYS; way++)
-            if (k->state >> way & 1)
-                place(&b->now, wp_book_hash(b->secret, k->key[way]), k->key[way], k->value[way]);
+/* As place(), into the new table; counts its pages as they are written to. */
+static void place_now(struct wp_book *b, uint64_t hash, uint64_t key, uint32_t value)
+{
+    uint32_t i = place(&b->now, hash, key, value), touched;
+
+    if (!b->old.buckets || i < b->touched)
+        return;
+    touched = (i / PAGE_BUCKETS + 1) * PAGE_BUCKETS;
+    resident(b, b->bytes + (size_t)(touched - b->touched) * LINE);
+    b->touched = touched;
+}
+
+/* Moves those of bucket i of the old table that have that home; how many. */
+static uint32_t move_from(struct wp_book *b, uint32_t i, uint32_t home)
+{
+    struct wp_book_bucket *k = &b->old.at[i];
+    uint32_t n = 0;
+
+    for (uint32_t way = 0; way < WP_BOOK_WAYS; way++) {
+        uint64_t hash = wp_book_hash(b->secret, k->key[way]);
+
+        if (!(k->state >> way & 1) || wp_book_home(hash, b->old.buckets) != home)
+            continue;
+        place_now(b, hash, k->key[way], k->value[way]);
+        k->state &= ~(1u << way);
+        n++;
+    }
+    return n;
+}
+
+static void move_home(struct wp_book *b, uint32_t home)
+{
+    uint32_t i = home, away = b->old.at[home].state / AWAY;
+
+    move_from(b, i, home);
+    while (away) {
+        i = i + 1 == b->old.buckets ? 0 : i + 1;
+        away -= move_from(b, i, home);
+    }
+    b->old.at[home].state &= USED;
+}
+
+/* So many buckets of a table may be empty and still resident while it is moved: a 16th, 16 pages at
+ * most. */
+static uint32_t drop_step(uint32_t buckets)
+{
+    uint32_t pages = buckets / PAGE_BUCKETS / 16;
+
+    return (pages < 1 ? 1 : pages > 16 ? 16 : pages) * PAGE_BUCKETS;
+}
+
+/* Gives back the pages that the move has passed, but not those where keys of the last homes may be.
+ */
+static void drop_passed(struct wp_book *b)
+{
+    uint32_t to = b->moved / PAGE_BUCKETS * PAGE_BUCKETS, from = b->given;
+    uint32_t kept = (b->old.wrapped + PAGE_BUCKETS - 1) / PAGE_BUCKETS * PAGE_BUCKETS;
+
+    if (b->old.buckets < PAGE_BUCKETS || to - from < drop_step(b->old.buckets))
+        return;
+    b->given = to;
+    if (from < kept)
+        from = kept;
+    if (from >= to)
+        return;
+    wp_pages_drop(&b->old.at[from], (size_t)(to - from) * LINE);
+    resident(b, b->bytes - (size_t)(to - from) * LINE);
+}
+
+static void move_some(struct wp_book *b, uint32_t homes)
+{
+    while (homes-- && b->moved < b->old.buckets)
+        move_home(b, b->moved++);
+    if (b->moved < b->old.buckets) {
+        drop_passed(b);
+        return;
     }
     table_fini(&b->old);
+    b->moved = b->given = b->touched = 0;
     b->bytes = table_bytes(b->now.buckets);
     pay(b, b->bytes);
 }
 
+/* The most that is resident on the way from one table to another, if keys do not crowd. */
+static size_t most_bytes(uint32_t from, uint32_t to)
+{
+    size_t old = table_bytes(from), next = table_bytes(to);
+    size_t both = (size_t)drop_step(from) * LINE + (size_t)4 * WP_PAGE;
+
+    if (!from)
+        return next;
+    return (old > next ? old : next) + (both < old ? both : old);
+}
+
+/* Starts to move; a page or less is moved at once. */
 static int move_to(struct wp_book *b, uint32_t buckets)
 {
-    const struct wp_budget *budget = b->budget;
-    size_t more = table_bytes(buckets);
+    struct wp_budget *budget = b->budget;
+    size_t most = most_bytes(b->now.buckets, buckets);
+    uint64_t others = budget->bytes - b->paid;
     struct wp_book_table next;
 
-    if (budget->cap && (more > budget->cap || budget->bytes > budget->cap - more))
+    if (buckets > b->now.buckets && budget->cap &&
+        (most > budget->cap || others > budget->cap - most))
         return WP_ETOOBIG;
     if (!table_init(&next, buckets))
         return WP_ENOMEM;
     b->old = b->now;
     b->now = next;
-    pay(b, b->paid + more);
-    move_all(b);
+    pay(b, most);
+    b->touched = buckets < PAGE_BUCKETS ? buckets : PAGE_BUCKETS;
+    b->bytes += table_bytes(b->touched);
+    b->moved = b->n ? 0 : b->old.buckets;
+    if (!b->n || b->old.buckets <= PAGE_BUCKETS)
+        move_some(b, b->old.buckets);
     return 0;
+}
+
+static bool nearly_empty(const struct wp_book *b)
+{
+    return b->now.buckets > PAGE_BUCKETS && b->n + b->owed < room(b->now.buckets) / 4;
+}
+
+/* Starts to move to half the load that it has room for.  Without memory for it, it stays as it is.
+ */
+static void shrink(struct wp_book *b)
+{
+    size_t need = b->n + b->owed, meanwhile = need + b->now.buckets / 4;
+
+    (void)move_to(b, buckets_for(need * 2 > meanwhile ? need * 2 : meanwhile));
+}
+
+/*
+ * Each put and del of a table that moves pays for four homes, or sixteen on the way to a smaller
+ * one; eight of them at a time, since the lines are next to each other.  So a move is over before
+ * the tenth of the old table that is free is used.
+ */
+static void work(struct wp_book *b)
+{
+    if (b->old.buckets && ++b->beat % BEAT == 0)
+        move_some(b, BEAT * (b->now.buckets < b->old.buckets ? 16 : 4));
 }
 
 int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_budget *budget)
 {
-    size_t want = b->n + n, have = room(b->now.buckets);
+    size_t want = b->n + n, have;
     uint32_t buckets;
     int rc;
 
     b->secret = secret;
     b->budget = budget;
-    if (want > have) {
+    if (want > room(b->now.buckets)) {
+        if (b->old.buckets)
+            move_some(b, b->old.buckets);
+        have = room(b->now.buckets);
         buckets = buckets_for(want > have + have / 8 ? want : have + have / 8);
         rc = buckets ? move_to(b, buckets) : WP_ETOOBIG;
         if (rc < 0)
@@ -203,20 +329,28 @@ int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_bu
 
 void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value)
 {
+    uint64_t hash = wp_book_hash(b->secret, key);
+
     assert(b->n < room(b->now.buckets));
-    place(&b->now, wp_book_hash(b->secret, key), key, value);
+    work(b);
+    if (b->old.buckets && wp_book_home(hash, b->old.buckets) >= b->moved)
+        place(&b->old, hash, key, value);
+    else
+        place_now(b, hash, key, value);
     b->n++;
     b->owed -= b->owed > 0;
 }
 
-static void none_left(struct wp_book *b)
+static bool none_left(struct wp_book *b)
 {
-    if (b->n || b->owed)
-        return;
+    if (b->n || b->owed || !b->budget)
+        return false;
     table_fini(&b->now);
     table_fini(&b->old);
+    b->moved = b->given = b->touched = 0;
     b->bytes = 0;
     pay(b, 0);
+    return true;
 }
 
 bool wp_book_del(struct wp_book *b, uint64_t key)
@@ -229,14 +363,27 @@ bool wp_book_del(struct wp_book *b, uint64_t key)
     if (s.at != s.home)
         s.home->state -= AWAY;
     b->n--;
-    none_left(b);
+    if (none_left(b))
+        return true;
+    if (!b->old.buckets && nearly_empty(b))
+        shrink(b);
+    work(b);
     return true;
 }
 
-static void sweep_table(struct wp_book *b, struct wp_book_table *t,
-                        bool (*fn)(void *ctx, uint64_t key, uint32_t *value), void *ctx)
+bool wp_book_settle(struct wp_book *b, uint32_t n)
 {
-    for (uint32_t i = 0; i < t->buckets; i++) {
+    if (!b->old.buckets && nearly_empty(b))
+        shrink(b);
+    if (b->old.buckets)
+        move_some(b, n);
+    return !b->old.buckets;
+}
+
+static void sweep(struct wp_book *b, struct wp_book_table *t, uint32_t from, uint32_t to,
+                  bool (*fn)(void *ctx, uint64_t key, uint32_t *value), void *ctx)
+{
+    for (uint32_t i = from; i < to; i++) {
         struct wp_book_bucket *k = &t->at[i];
 
         for (uint32_t way = 0; way < WP_BOOK_WAYS; way++) {
@@ -256,16 +403,20 @@ static void sweep_table(struct wp_book *b, struct wp_book_table *t,
 void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32_t *value),
                    void *ctx)
 {
-    sweep_table(b, &b->now, fn, ctx);
-    sweep_table(b, &b->old, fn, ctx);
-    if (b->budget)
-        none_left(b);
-}
+    struct wp_book_table *old = &b->old;
+    uint32_t wrapped = old->wrapped < b->moved ? old->wrapped : b->moved;
 
-bool wp_book_settle(struct wp_book *b, uint32_t n)
-{
-    (void)n;
-    return b->old.buckets == 0;
+    sweep(b, &b->now, 0, old->buckets ? b->touched : b->now.buckets, fn, ctx);
+    sweep(b, old, 0, wrapped, fn, ctx);
+    sweep(b, old, b->moved, old->buckets, fn, ctx);
+    if (none_left(b) || !nearly_empty(b))
+        return;
+    if (old->buckets)
+        move_some(b, old->buckets);
+    if (nearly_empty(b))
+        shrink(b);
+    if (old->buckets)
+        move_some(b, old->buckets);
 }
 
 void wp_book_fini(struct wp_book *b, struct wp_budget *budget)
