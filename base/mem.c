@@ -87,35 +87,86 @@ void wp_free(void *p)
     free(p);
 }
 
-void *wp_pages_alloc(size_t bytes)
-{
-    void *p;
+enum { PAGES_FIRST = 16 << 20, PAGES_TIMES = 8, PAGES_ALIGN = 2 << 20 };
 
-    if (fails_now())
-        return NULL;
-    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+/* Addresses, aligned so that the kernel can move what stands there by whole page tables. */
+static char *reserve(size_t bytes)
+{
+    char *p = mmap(NULL, bytes + PAGES_ALIGN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t before = -(uintptr_t)p % PAGES_ALIGN;
+
     if (p == MAP_FAILED)
         return NULL;
-    madvise(p, bytes, MADV_NOHUGEPAGE); /* a huge page is cleared in one go, which is a stall */
-    return counted(p);
+    if (before)
+        munmap(p, before);
+    munmap(p + before + bytes, PAGES_ALIGN - before);
+    madvise(p + before, bytes, MADV_NOHUGEPAGE); /* a huge page is cleared in one go: a stall */
+    return p + before;
 }
 
-void wp_pages_drop(void *p, size_t bytes)
+static bool pages_move(struct wp_pages *p, size_t bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1),
-              to = ((uintptr_t)p + bytes) & ~(page - 1);
+    size_t wide = p->reserved ? p->reserved : PAGES_FIRST;
+    char *at;
 
+    while (wide < bytes) {
+        if (wide > SIZE_MAX / 2 / PAGES_TIMES)
+            return false;
+        wide *= PAGES_TIMES;
+    }
+    at = reserve(wide);
+    if (!at)
+        return false;
+    if (p->at) {
+        if (mremap(p->at, p->bytes, p->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) {
+            munmap(at, wide);
+            return false;
+        }
+        munmap(p->at + p->bytes, p->reserved - p->bytes);
+    } else {
+        counted(at);
+    }
+    p->at = at;
+    p->reserved = wide;
+    return true;
+}
+
+bool wp_pages_grow(struct wp_pages *p, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), wide = (bytes + page - 1) & ~(page - 1);
+
+    if (wide <= p->bytes)
+        return true;
+    if (fails_now() || wide < bytes)
+        return false;
+    if (wide > p->reserved && !pages_move(p, wide))
+        return false;
+    if (mprotect(p->at + p->bytes, wide - p->bytes, PROT_READ | PROT_WRITE) != 0) {
+        if (!p->bytes)
+            wp_pages_fini(p);
+        return false;
+    }
+    p->bytes = wide;
+    return true;
+}
+
+void wp_pages_drop(struct wp_pages *p, size_t from, size_t to)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    from = (from + page - 1) & ~(page - 1);
+    to &= ~(page - 1);
     if (from < to)
-        madvise((void *)from, to - from, MADV_DONTNEED);
+        madvise(p->at + from, to - from, MADV_DONTNEED);
 }
 
-void wp_pages_free(void *p, size_t bytes)
+void wp_pages_fini(struct wp_pages *p)
 {
-    if (!p)
-        return;
-    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
-    munmap(p, bytes);
+    if (p->at) {
+        atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+        munmap(p->at, p->reserved);
+    }
+    *p = (struct wp_pages){0};
 }
 
 void wp_mem_fail_after(long n)

@@ -23,13 +23,21 @@ void *wp_memdup(const void *p, size_t n);
 void wp_free(void *p); /* NULL does nothing */
 
 /*
- * For large tables: whole pages straight from the system, cleared, never huge ones, so that what is freed or dropped is
- * the system's again.  bytes is a multiple of WP_PAGE; where the system's pages are larger, they are rounded as is safe.
+ * A large table that grows where it is: addresses are reserved far beyond what is in use, and pages, cleared and never huge
+ * ones, come straight from the system and go back to it.  {0} is none.
  */
 enum { WP_PAGE = 4096 };
-void *wp_pages_alloc(size_t bytes);        /* NULL when out of memory */
-void wp_pages_drop(void *p, size_t bytes); /* gives back a part of what was allocated; it may still be used, as zeros */
-void wp_pages_free(void *p, size_t bytes); /* the whole; NULL does nothing */
+struct wp_pages {
+    char *at;
+    size_t bytes, reserved; /* usable; addresses */
+};
+
+/* So many bytes are usable now, or more than before.  Beyond the reserved addresses (16 MB, then eight times as many) all moves to
+ * others, which copies nothing.  False: no memory, and all is as before. */
+bool wp_pages_grow(struct wp_pages *p, size_t bytes);
+/* Gives back what is resident there, from and to being multiples of WP_PAGE; it stays usable, as zeros. */
+void wp_pages_drop(struct wp_pages *p, size_t from, size_t to);
+void wp_pages_fini(struct wp_pages *p);
 
 /*
  * For tests.  wp_mem_fail_after(n) makes the n-th next allocation of this thread fail, counted from 0, once;

@@ -2,18 +2,18 @@
 #include "index/book.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 
 #include <assert.h>
-#include <string.h>
 
 enum {
     LINE = sizeof(struct wp_book_bucket),
     PAGE_BUCKETS = WP_PAGE / LINE,
     USED = (1 << WP_BOOK_WAYS) - 1, /* in a bucket's state */
-    AWAY = 1 << WP_BOOK_WAYS,       /* one displaced key */
+    SIDE = 1 << WP_BOOK_WAYS,       /* of the first way */
+    AWAY = SIDE << WP_BOOK_WAYS,    /* one key that stands elsewhere */
     BUCKETS_MAX = 1 << 28,
     BEAT = 8,
+    DROP_PAGES = 16, /* given back at a time */
 };
 
 _Static_assert(sizeof(struct wp_book_bucket) == 64, "a bucket is a cache line");
@@ -45,46 +45,49 @@ static size_t table_bytes(uint32_t buckets)
     return buckets < PAGE_BUCKETS ? (size_t)(buckets + 1) * LINE : (size_t)buckets * LINE;
 }
 
-/* A table for that many buckets. */
-static bool table_init(struct wp_book_table *t, uint32_t buckets)
+/* Where a key of that hash belongs. */
+struct home {
+    uint32_t at, side;
+};
+
+static inline struct home home_of(const struct wp_book *b, uint64_t hash)
 {
-    *t = (struct wp_book_table){.buckets = buckets};
-    if (buckets >= PAGE_BUCKETS)
-        t->mem = wp_pages_alloc(table_bytes(buckets));
-    else
-        t->mem = wp_calloc(buckets + 1, LINE); /* one more, to align by hand */
-    t->at = (struct wp_book_bucket *)(((uintptr_t)t->mem + LINE - 1) & ~(uintptr_t)(LINE - 1));
-    return t->mem != NULL;
+    uint32_t old = wp_book_home(hash, b->side[!b->now].buckets);
+
+    if (old - b->left < b->n_left)
+        return (struct home){old, !b->now};
+    return (struct home){wp_book_home(hash, b->side[b->now].buckets), b->now};
 }
 
-static void table_fini(struct wp_book_table *t)
+static inline uint32_t after(const struct wp_book *b, uint32_t i, uint32_t side)
 {
-    if (t->buckets >= PAGE_BUCKETS)
-        wp_pages_free(t->mem, table_bytes(t->buckets));
-    else
-        wp_free(t->mem);
-    *t = (struct wp_book_table){0};
+    return i + 1 == b->side[side].end ? 0 : i + 1;
 }
 
-/* Puts an entry into a table that has room; returns the bucket it came to stand in. */
-static uint32_t place(struct wp_book_table *t, uint64_t hash, uint64_t key, uint32_t value)
+static void place(struct wp_book *b, uint64_t hash, uint64_t key, uint32_t value)
 {
-    uint32_t home = wp_book_home(hash, t->buckets), i = home;
+    struct home h = home_of(b, hash);
+    uint32_t i = h.at, way;
     struct wp_book_bucket *k;
-    int way;
 
-    while ((t->at[i].state & USED) == USED)
-        i = i + 1 == t->buckets ? 0 : i + 1;
-    k = &t->at[i];
-    way = __builtin_ctz(~k->state);
+    while ((b->at[i].state & USED) == USED)
+        i = after(b, i, h.side);
+    k = &b->at[i];
+    way = (uint32_t)__builtin_ctz(~k->state);
     k->key[way] = key;
     k->value[way] = value;
-    k->state |= 1u << way;
-    if (i != home)
-        t->at[home].state += AWAY;
-    if (i < home && i >= t->wrapped)
-        t->wrapped = i + 1;
-    return i;
+    k->state = (k->state & ~((uint32_t)SIDE << way)) | 1u << way | h.side * SIDE << way;
+    if (i == h.at)
+        return;
+    b->at[h.at].state += AWAY;
+    b->side[h.side].wrapped += i < h.at;
+}
+
+/* Takes way `way` of bucket i out of use.  Its home's count is the caller's. */
+static void vacate(struct wp_book *b, uint32_t i, uint32_t way, struct home h)
+{
+    b->at[i].state &= ~(1u << way);
+    b->side[h.side].wrapped -= i < h.at;
 }
 
 /* The ways of a bucket that hold the key: none or one. */
@@ -97,48 +100,51 @@ static inline uint32_t match(const struct wp_book_bucket *k, uint64_t key)
     return m & k->state;
 }
 
-struct spot {
-    struct wp_book_bucket *at, *home;
-    uint32_t way;
-};
-
-/* How many of a bucket's entries have that home. */
-static uint32_t of_home(const struct wp_book *b, const struct wp_book_table *t, uint32_t i,
-                        uint32_t home)
+/* The ways of bucket i that are in use and of that side. */
+static inline uint32_t of_side(const struct wp_book *b, uint32_t i, uint32_t side)
 {
-    const struct wp_book_bucket *k = &t->at[i];
+    uint32_t state = b->at[i].state, other = state / SIDE ^ (side ? 0 : USED);
+
+    return state & other & USED;
+}
+
+static inline bool lives_at(const struct wp_book *b, uint64_t key, struct home h)
+{
+    return wp_book_home(wp_book_hash(b->secret, key), b->side[h.side].buckets) == h.at;
+}
+
+/* How many of bucket i's entries have that home. */
+static uint32_t of_home(const struct wp_book *b, uint32_t i, struct home h)
+{
     uint32_t n = 0;
 
-    for (uint32_t way = 0; way < WP_BOOK_WAYS; way++)
-        if (k->state >> way & 1)
-            n += wp_book_home(wp_book_hash(b->secret, k->key[way]), t->buckets) == home;
+    for (uint32_t m = of_side(b, i, h.side); m; m &= m - 1)
+        n += lives_at(b, b->at[i].key[__builtin_ctz(m)], h);
     return n;
 }
 
-static bool locate(const struct wp_book *b, uint64_t key, struct spot *s)
-{
-    uint64_t hash = wp_book_hash(b->secret, key);
-    const struct wp_book_table *t = &b->now;
-    uint32_t home = wp_book_home(hash, b->old.buckets), i, away, m;
+struct spot {
+    struct home home;
+    uint32_t at, way;
+};
 
-    if (b->old.buckets && home >= b->moved)
-        t = &b->old;
-    else
-        home = wp_book_home(hash, t->buckets);
-    if (!t->buckets)
+static inline bool locate(const struct wp_book *b, uint64_t key, struct spot *s)
+{
+    uint32_t away, m;
+
+    if (!b->at)
         return false;
-    i = home;
-    s->home = &t->at[home];
-    m = match(s->home, key);
-    away = s->home->state / AWAY;
+    s->home = home_of(b, wp_book_hash(b->secret, key));
+    s->at = s->home.at;
+    m = match(&b->at[s->at], key);
+    away = b->at[s->at].state / AWAY;
     while (!m && away) {
-        i = i + 1 == t->buckets ? 0 : i + 1;
-        m = match(&t->at[i], key);
+        s->at = after(b, s->at, s->home.side);
+        m = match(&b->at[s->at], key);
         if (!m)
-            away -= of_home(b, t, i, home);
+            away -= of_home(b, s->at, s->home);
     }
-    s->at = &t->at[i];
-    s->way = m ? (uint32_t)__builtin_ctz(m) : 0;
+    s->way = (uint32_t)__builtin_ctz(m | 1u << WP_BOOK_WAYS);
     return m != 0;
 }
 
@@ -146,180 +152,218 @@ uint32_t *wp_book_find(const struct wp_book *b, uint64_t key)
 {
     struct spot s;
 
-    return locate(b, key, &s) ? &s.at->value[s.way] : NULL;
+    return locate(b, key, &s) ? &b->at[s.at].value[s.way] : NULL;
 }
 
-static void pay(struct wp_book *b, size_t bytes)
+static void count(struct wp_book *b, size_t bytes)
 {
-    b->budget->bytes += bytes - b->paid;
-    b->paid = bytes;
-}
-
-/* What is resident has changed.  It is paid already but where keys crowd beyond all chance. */
-static void resident(struct wp_book *b, size_t bytes)
-{
+    b->budget->bytes += bytes - b->bytes;
     b->bytes = bytes;
-    if (bytes > b->paid)
-        pay(b, bytes);
 }
 
-/* As place(), into the new table; counts its pages as they are written to. */
-static void place_now(struct wp_book *b, uint64_t hash, uint64_t key, uint32_t value)
+/* Moves those of bucket i that have that home, of before; how many. */
+static uint32_t move_from(struct wp_book *b, uint32_t i, struct home h)
 {
-    uint32_t i = place(&b->now, hash, key, value), touched;
-
-    if (!b->old.buckets || i < b->touched)
-        return;
-    touched = (i / PAGE_BUCKETS + 1) * PAGE_BUCKETS;
-    resident(b, b->bytes + (size_t)(touched - b->touched) * LINE);
-    b->touched = touched;
-}
-
-/* Moves those of bucket i of the old table that have that home; how many. */
-static uint32_t move_from(struct wp_book *b, uint32_t i, uint32_t home)
-{
-    struct wp_book_bucket *k = &b->old.at[i];
+    struct wp_book_bucket *k = &b->at[i];
     uint32_t n = 0;
 
-    for (uint32_t way = 0; way < WP_BOOK_WAYS; way++) {
-        uint64_t hash = wp_book_hash(b->secret, k->key[way]);
+    for (uint32_t m = of_side(b, i, h.side); m; m &= m - 1) {
+        uint32_t way = (uint32_t)__builtin_ctz(m);
 
-        if (!(k->state >> way & 1) || wp_book_home(hash, b->old.buckets) != home)
+        if (!lives_at(b, k->key[way], h))
             continue;
-        place_now(b, hash, k->key[way], k->value[way]);
-        k->state &= ~(1u << way);
+        vacate(b, i, way, h);
+        place(b, wp_book_hash(b->secret, k->key[way]), k->key[way], k->value[way]);
         n++;
     }
     return n;
 }
 
-static void move_home(struct wp_book *b, uint32_t home)
+static bool grows(const struct wp_book *b)
 {
-    uint32_t i = home, away = b->old.at[home].state / AWAY;
+    return b->side[b->now].buckets > b->side[!b->now].buckets;
+}
 
-    move_from(b, i, home);
+/* The next home moves: the highest that is left when the table grows, else the lowest. */
+static void move_home(struct wp_book *b)
+{
+    struct home h = {grows(b) ? b->left + b->n_left - 1 : b->left, !b->now};
+    uint32_t away = b->at[h.at].state / AWAY, i = h.at;
+
+    b->left += !grows(b);
+    b->n_left--;
+    b->at[h.at].state %= AWAY;
+    move_from(b, i, h);
     while (away) {
-        i = i + 1 == b->old.buckets ? 0 : i + 1;
-        away -= move_from(b, i, home);
+        i = after(b, i, h.side);
+        away -= move_from(b, i, h);
     }
-    b->old.at[home].state &= USED;
 }
 
-/* So many buckets of a table may be empty and still resident while it is moved: a 16th, 16 pages at
- * most. */
-static uint32_t drop_step(uint32_t buckets)
+/* Gives back the pages before bucket `to` that are beyond the new end of a table that shrinks. */
+static void drop(struct wp_book *b, uint32_t to)
 {
-    uint32_t pages = buckets / PAGE_BUCKETS / 16;
+    size_t bytes = (size_t)(to - b->dropped) * LINE;
 
-    return (pages < 1 ? 1 : pages > 16 ? 16 : pages) * PAGE_BUCKETS;
-}
-
-/* Gives back the pages that the move has passed, but not those where keys of the last homes may be.
- */
-static void drop_passed(struct wp_book *b)
-{
-    uint32_t to = b->moved / PAGE_BUCKETS * PAGE_BUCKETS, from = b->given;
-    uint32_t kept = (b->old.wrapped + PAGE_BUCKETS - 1) / PAGE_BUCKETS * PAGE_BUCKETS;
-
-    if (b->old.buckets < PAGE_BUCKETS || to - from < drop_step(b->old.buckets))
-        return;
-    b->given = to;
-    if (from < kept)
-        from = kept;
-    if (from >= to)
-        return;
-    wp_pages_drop(&b->old.at[from], (size_t)(to - from) * LINE);
-    resident(b, b->bytes - (size_t)(to - from) * LINE);
+    wp_pages_drop(&b->pages, (size_t)b->dropped * LINE, (size_t)to * LINE);
+    b->dropped = to;
+    count(b, b->bytes - bytes);
 }
 
 static void move_some(struct wp_book *b, uint32_t homes)
 {
-    while (homes-- && b->moved < b->old.buckets)
-        move_home(b, b->moved++);
-    if (b->moved < b->old.buckets) {
-        drop_passed(b);
-        return;
+    struct wp_book_side *old = &b->side[!b->now];
+    uint32_t passed;
+
+    for (; homes && b->n_left; homes--)
+        move_home(b);
+    passed = b->n_left ? b->left / PAGE_BUCKETS * PAGE_BUCKETS : old->buckets;
+    if (!grows(b) && passed > b->dropped &&
+        (!b->n_left || (!old->wrapped && passed - b->dropped >= DROP_PAGES * PAGE_BUCKETS)))
+        drop(b, passed);
+    if (!b->n_left)
+        *old = (struct wp_book_side){0};
+}
+
+static bool moving(const struct wp_book *b)
+{
+    return b->side[!b->now].buckets != 0;
+}
+
+/* From now on homes are reckoned by that size. */
+static void start_move(struct wp_book *b, uint32_t buckets)
+{
+    b->left = 0;
+    b->n_left = b->side[b->now].buckets;
+    b->now = !b->now;
+    b->side[b->now] = (struct wp_book_side){.buckets = buckets, .end = buckets};
+}
+
+/* Less than a page, or nothing before: into memory of its own, at once. */
+static int rebuild(struct wp_book *b, uint32_t buckets)
+{
+    struct wp_book next = {.secret = b->secret, .budget = b->budget, .n = b->n, .owed = b->owed};
+    uint32_t size = b->side[b->now].buckets;
+
+    if (buckets >= PAGE_BUCKETS) {
+        if (!wp_pages_grow(&next.pages, table_bytes(buckets)))
+            return WP_ENOMEM;
+        next.at = (struct wp_book_bucket *)(void *)next.pages.at;
+    } else {
+        next.small = wp_calloc(1, table_bytes(buckets));
+        if (!next.small)
+            return WP_ENOMEM;
+        next.at = (void *)(((uintptr_t)next.small + LINE - 1) & ~(uintptr_t)(LINE - 1));
     }
-    table_fini(&b->old);
-    b->moved = b->given = b->touched = 0;
-    b->bytes = table_bytes(b->now.buckets);
-    pay(b, b->bytes);
+    next.side[0] = (struct wp_book_side){.buckets = buckets, .end = buckets};
+    for (uint32_t i = 0; i < size; i++)
+        for (uint32_t m = b->at[i].state & USED; m; m &= m - 1) {
+            uint64_t key = b->at[i].key[__builtin_ctz(m)];
+
+            place(&next, wp_book_hash(b->secret, key), key, b->at[i].value[__builtin_ctz(m)]);
+        }
+    wp_free(b->small);
+    next.bytes = b->bytes;
+    *b = next;
+    count(b, table_bytes(buckets));
+    return 0;
 }
 
-/* The most that is resident on the way from one table to another, if keys do not crowd. */
-static size_t most_bytes(uint32_t from, uint32_t to)
+static int grow(struct wp_book *b, uint32_t buckets)
 {
-    size_t old = table_bytes(from), next = table_bytes(to);
-    size_t both = (size_t)drop_step(from) * LINE + (size_t)4 * WP_PAGE;
+    const struct wp_budget *budget = b->budget;
+    struct wp_book_side *old = &b->side[b->now];
+    size_t more = table_bytes(buckets) - (b->small ? 0 : b->bytes);
 
-    if (!from)
-        return next;
-    return (old > next ? old : next) + (both < old ? both : old);
-}
-
-/* Starts to move; a page or less is moved at once. */
-static int move_to(struct wp_book *b, uint32_t buckets)
-{
-    struct wp_budget *budget = b->budget;
-    size_t most = most_bytes(b->now.buckets, buckets);
-    uint64_t others = budget->bytes - b->paid;
-    struct wp_book_table next;
-
-    if (buckets > b->now.buckets && budget->cap &&
-        (most > budget->cap || others > budget->cap - most))
+    if (budget->cap && (more > budget->cap || budget->bytes > budget->cap - more))
         return WP_ETOOBIG;
-    if (!table_init(&next, buckets))
+    if (!b->pages.at)
+        return rebuild(b, buckets);
+    if (!wp_pages_grow(&b->pages, table_bytes(buckets)))
         return WP_ENOMEM;
-    b->old = b->now;
-    b->now = next;
-    pay(b, most);
-    b->touched = buckets < PAGE_BUCKETS ? buckets : PAGE_BUCKETS;
-    b->bytes += table_bytes(b->touched);
-    b->moved = b->n ? 0 : b->old.buckets;
-    if (!b->n || b->old.buckets <= PAGE_BUCKETS)
-        move_some(b, b->old.buckets);
+    b->at = (struct wp_book_bucket *)(void *)b->pages.at;
+    count(b, table_bytes(buckets));
+    start_move(b, buckets);
+    if (!b->n)
+        b->n_left = 0;
+    while (old->wrapped) /* the last homes' keys are at the start, and move before the end of a
+                            search does */
+        move_home(b);
+    old->end = buckets;
+    if (!b->n || old->buckets <= PAGE_BUCKETS)
+        move_some(b, old->buckets);
     return 0;
 }
 
 static bool nearly_empty(const struct wp_book *b)
 {
-    return b->now.buckets > PAGE_BUCKETS && b->n + b->owed < room(b->now.buckets) / 4;
+    uint32_t buckets = b->side[b->now].buckets;
+
+    return buckets > PAGE_BUCKETS && b->n + b->owed < room(buckets) / 4;
 }
 
-/* Starts to move to half the load that it has room for.  Without memory for it, it stays as it is.
- */
+/* Puts a home's keys that have wrapped nearer to it, where there is room by now. */
+static void unwrap_home(struct wp_book *b, struct home h)
+{
+    uint32_t away = b->at[h.at].state / AWAY, i = h.at;
+
+    while (away) {
+        uint32_t m;
+
+        i = after(b, i, h.side);
+        for (m = of_side(b, i, h.side); m; m &= m - 1) {
+            uint32_t way = (uint32_t)__builtin_ctz(m);
+            uint64_t key = b->at[i].key[way];
+
+            if (!lives_at(b, key, h))
+                continue;
+            away--;
+            if (i > h.at)
+                continue;
+            vacate(b, i, way, h);
+            b->at[h.at].state -= AWAY;
+            place(b, wp_book_hash(b->secret, key), key, b->at[i].value[way]);
+        }
+    }
+}
+
+/* Starts to move to half of what there is room for, but not less than what puts may fill until the
+ * move is over. */
 static void shrink(struct wp_book *b)
 {
-    size_t need = b->n + b->owed, meanwhile = need + b->now.buckets / 4;
+    uint32_t old = b->side[b->now].buckets, buckets;
+    size_t need = b->n + b->owed, meanwhile = need + old / 4;
 
-    (void)move_to(b, buckets_for(need * 2 > meanwhile ? need * 2 : meanwhile));
+    buckets = buckets_for(need * 2 > meanwhile ? need * 2 : meanwhile);
+    if (buckets < PAGE_BUCKETS)
+        buckets = PAGE_BUCKETS;
+    for (uint32_t i = 1; i <= PAGE_BUCKETS && b->side[b->now].wrapped; i++)
+        unwrap_home(b, (struct home){old - i, b->now});
+    start_move(b, buckets);
+    b->dropped = buckets;
 }
 
-/*
- * Each put and del of a table that moves pays for four homes, or sixteen on the way to a smaller
- * one; eight of them at a time, since the lines are next to each other.  So a move is over before
- * the tenth of the old table that is free is used.
- */
+/* Eight times as many homes at every eighth put or del: their lines are next to each other. */
 static void work(struct wp_book *b)
 {
-    if (b->old.buckets && ++b->beat % BEAT == 0)
-        move_some(b, BEAT * (b->now.buckets < b->old.buckets ? 16 : 4));
+    if (moving(b) && ++b->beat % BEAT == 0)
+        move_some(b, BEAT * (grows(b) ? 4 : 16));
 }
 
 int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_budget *budget)
 {
-    size_t want = b->n + n, have;
+    size_t want = b->n + n, have = room(b->side[b->now].buckets);
     uint32_t buckets;
     int rc;
 
     b->secret = secret;
     b->budget = budget;
-    if (want > room(b->now.buckets)) {
-        if (b->old.buckets)
-            move_some(b, b->old.buckets);
-        have = room(b->now.buckets);
-        buckets = buckets_for(want > have + have / 8 ? want : have + have / 8);
-        rc = buckets ? move_to(b, buckets) : WP_ETOOBIG;
+    if (want > have) {
+        if (moving(b))
+            move_some(b, b->n_left);
+        have += have / 32 * 5;
+        buckets = buckets_for(want > have ? want : have);
+        rc = buckets ? grow(b, buckets) : WP_ETOOBIG;
         if (rc < 0)
             return rc;
     }
@@ -329,28 +373,54 @@ int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_bu
 
 void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value)
 {
-    uint64_t hash = wp_book_hash(b->secret, key);
-
-    assert(b->n < room(b->now.buckets));
+    assert(b->n < room(b->side[b->now].buckets));
     work(b);
-    if (b->old.buckets && wp_book_home(hash, b->old.buckets) >= b->moved)
-        place(&b->old, hash, key, value);
-    else
-        place_now(b, hash, key, value);
+    place(b, wp_book_hash(b->secret, key), key, value);
     b->n++;
     b->owed -= b->owed > 0;
 }
 
-static bool none_left(struct wp_book *b)
+static void clear(struct wp_book *b)
 {
-    if (b->n || b->owed || !b->budget)
-        return false;
-    table_fini(&b->now);
-    table_fini(&b->old);
-    b->moved = b->given = b->touched = 0;
-    b->bytes = 0;
-    pay(b, 0);
-    return true;
+    wp_free(b->small);
+    wp_pages_fini(&b->pages);
+    if (b->budget)
+        count(b, 0);
+    *b = (struct wp_book){.secret = b->secret, .budget = b->budget};
+}
+
+/* The next key of a home that stands elsewhere. */
+static struct spot stray(const struct wp_book *b, struct home h)
+{
+    struct spot s = {h, h.at, 0};
+
+    for (;;) {
+        s.at = after(b, s.at, h.side);
+        for (uint32_t m = of_side(b, s.at, h.side); m; m &= m - 1) {
+            s.way = (uint32_t)__builtin_ctz(m);
+            if (lives_at(b, b->at[s.at].key[s.way], h))
+                return s;
+        }
+    }
+}
+
+/*
+ * There is room in bucket i: a key comes home from elsewhere, another to where that one stood, and
+ * so on.  Without it most keys of a full table end up away from home after all have been replaced
+ * once: 70 %, with it a fifth.
+ */
+static void call_home(struct wp_book *b, uint32_t i)
+{
+    while (b->at[i].state >= AWAY) {
+        struct home h = {i, i - b->left < b->n_left ? !b->now : b->now};
+        struct spot s = stray(b, h);
+        uint64_t key = b->at[s.at].key[s.way];
+
+        vacate(b, s.at, s.way, h);
+        b->at[i].state -= AWAY;
+        place(b, wp_book_hash(b->secret, key), key, b->at[s.at].value[s.way]);
+        i = s.at;
+    }
 }
 
 bool wp_book_del(struct wp_book *b, uint64_t key)
@@ -359,13 +429,16 @@ bool wp_book_del(struct wp_book *b, uint64_t key)
 
     if (!locate(b, key, &s))
         return false;
-    s.at->state &= ~(1u << s.way);
-    if (s.at != s.home)
-        s.home->state -= AWAY;
+    vacate(b, s.at, s.way, s.home);
+    if (s.at != s.home.at)
+        b->at[s.home.at].state -= AWAY;
     b->n--;
-    if (none_left(b))
+    if (!b->n && !b->owed) {
+        clear(b);
         return true;
-    if (!b->old.buckets && nearly_empty(b))
+    }
+    call_home(b, s.at);
+    if (!moving(b) && nearly_empty(b))
         shrink(b);
     work(b);
     return true;
@@ -373,56 +446,52 @@ bool wp_book_del(struct wp_book *b, uint64_t key)
 
 bool wp_book_settle(struct wp_book *b, uint32_t n)
 {
-    if (!b->old.buckets && nearly_empty(b))
+    if (!moving(b) && nearly_empty(b))
         shrink(b);
-    if (b->old.buckets)
+    if (moving(b))
         move_some(b, n);
-    return !b->old.buckets;
-}
-
-static void sweep(struct wp_book *b, struct wp_book_table *t, uint32_t from, uint32_t to,
-                  bool (*fn)(void *ctx, uint64_t key, uint32_t *value), void *ctx)
-{
-    for (uint32_t i = from; i < to; i++) {
-        struct wp_book_bucket *k = &t->at[i];
-
-        for (uint32_t way = 0; way < WP_BOOK_WAYS; way++) {
-            uint32_t home;
-
-            if (!(k->state >> way & 1) || fn(ctx, k->key[way], &k->value[way]))
-                continue;
-            home = wp_book_home(wp_book_hash(b->secret, k->key[way]), t->buckets);
-            k->state &= ~(1u << way);
-            if (home != i)
-                t->at[home].state -= AWAY;
-            b->n--;
-        }
-    }
+    return !moving(b);
 }
 
 void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32_t *value),
                    void *ctx)
 {
-    struct wp_book_table *old = &b->old;
-    uint32_t wrapped = old->wrapped < b->moved ? old->wrapped : b->moved;
+    uint32_t end = b->side[b->side[0].buckets < b->side[1].buckets].buckets;
 
-    sweep(b, &b->now, 0, old->buckets ? b->touched : b->now.buckets, fn, ctx);
-    sweep(b, old, 0, wrapped, fn, ctx);
-    sweep(b, old, b->moved, old->buckets, fn, ctx);
-    if (none_left(b) || !nearly_empty(b))
+    for (uint32_t i = 0; i < end; i++) {
+        if (moving(b) && !grows(b) && i == b->side[b->now].buckets)
+            i = b->dropped;
+        if (i == end)
+            break;
+        for (uint32_t m = b->at[i].state & USED; m; m &= m - 1) {
+            struct wp_book_bucket *k = &b->at[i];
+            uint32_t way = (uint32_t)__builtin_ctz(m);
+            struct home h;
+
+            if (fn(ctx, k->key[way], &k->value[way]))
+                continue;
+            h = home_of(b, wp_book_hash(b->secret, k->key[way]));
+            vacate(b, i, way, h);
+            if (h.at != i)
+                b->at[h.at].state -= AWAY;
+            b->n--;
+        }
+    }
+    if (b->at && !b->n && !b->owed)
+        clear(b);
+    if (!nearly_empty(b))
         return;
-    if (old->buckets)
-        move_some(b, old->buckets);
+    if (moving(b))
+        move_some(b, b->n_left);
     if (nearly_empty(b))
         shrink(b);
-    if (old->buckets)
-        move_some(b, old->buckets);
+    if (moving(b))
+        move_some(b, b->n_left);
 }
 
 void wp_book_fini(struct wp_book *b, struct wp_budget *budget)
 {
-    table_fini(&b->now);
-    table_fini(&b->old);
-    budget->bytes -= b->paid;
+    b->budget = budget;
+    clear(b);
     *b = (struct wp_book){0};
 }

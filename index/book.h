@@ -6,19 +6,24 @@
  * of its mixed hash, so a table may have any number of buckets; what its home has no room for stands in one of the buckets
  * that follow, and the home counts how many of its keys do, so that a search knows when to stop.
  *
- * A table that is full moves to a larger one (by 1/8), home by home in the order of hashes, a few homes with each put or del:
+ * A table that is full gets 5/32 more buckets where it is, and then moves its keys up to their new homes: home by home from the
+ * top, a few with each put or del.  A key of a low hash is at its old home still, one of a high hash at its new one, and since no key
+ * moves down, no bucket is an old home and a new one at once:
  *
- *     hash   0 ---------------- moved ------------------- 2^64
- *            in the new table     |    in the old one              pages of the old table go back to the system as the move
- *                                                                  passes them, so what is resident stays about one table
+ *     bucket   0 ------- left ----------- old end -- new end
+ *              old homes  | gap |  new homes  ...           the gap, of 5/32, closes as the move comes down
  *
- * A table that is less than a quarter full, and larger than a page, moves to a smaller one in the same way.
+ * An entry's side says by which of the two sizes it stands where it is.  A table that is less than a quarter full, and larger than a
+ * page, moves its keys down in the same way, from the bottom, and gives its pages back behind the move.
+ * Tables of less than a page are copied.
  * Keys may be aimed at: the hash has the owner's secret in it.
- * Threads: one at a time.  Cost: find, put and del touch one line, sometimes the next; a put or del moves at most 32 homes.
+ * Threads: one at a time.  Cost: find, put and del touch one line, sometimes the next; while a table moves, a put or del moves four
+ * homes (sixteen when it shrinks), eight times as many at every eighth.
  */
 #ifndef WP_INDEX_BOOK_H
 #define WP_INDEX_BOOK_H
 
+#include "base/mem.h"
 #include "index/pool.h"
 
 #include <stdbool.h>
@@ -30,27 +35,29 @@ enum { WP_BOOK_WAYS = 5 };
 struct wp_book_bucket { /* 64 bytes, aligned to that */
     uint64_t key[WP_BOOK_WAYS];
     uint32_t value[WP_BOOK_WAYS];
-    uint32_t state; /* bits 0-4: in use; the rest: how many keys have their home here and stand elsewhere */
+    uint32_t state; /* bits 0-4: in use; 5-9: their sides; the rest: how many keys have their home here and stand elsewhere */
 };
 
-struct wp_book_table {
-    struct wp_book_bucket *at;
-    void *mem;        /* as allocated: pages, or for less than a page from wp_calloc() */
-    uint32_t buckets; /* 0: no table */
-    uint32_t wrapped; /* buckets at the start that may have keys of the last homes */
+struct wp_book_side {
+    uint32_t buckets; /* the size that homes are reckoned by; 0: no keys of this side */
+    uint32_t end;     /* where a search goes on at bucket 0 */
+    uint32_t wrapped; /* keys that did */
 };
 
 struct wp_book {
-    struct wp_book_table now, old; /* old: what is being moved out of, if anything */
-    uint32_t moved;                /* homes of old that are in now */
-    uint32_t given;                /* buckets of old, from the start, whose pages went back */
-    uint32_t touched;              /* buckets of now, from the start, that count as resident while moving */
-    uint32_t owed;                 /* puts that the last reserve promised and that have not come */
-    uint32_t beat;                 /* puts and dels since homes were moved */
+    struct wp_book_bucket *at;
+    struct wp_pages pages;       /* the table, when it is a page or more */
+    void *small;                 /* or less: not aligned */
+    struct wp_book_side side[2]; /* one is now; the other, during a move, what is moved from */
+    uint32_t now;
+    uint32_t left, n_left; /* homes that have not moved: the first, and how many */
+    uint32_t dropped;      /* of a table that shrinks: the pages from the new end to this bucket are given back */
+    uint32_t owed;         /* puts that the last reserve promised and that have not come */
+    uint32_t beat;         /* puts and dels during moves */
     uint64_t secret;
     struct wp_budget *budget;
-    size_t n;           /* entries */
-    size_t bytes, paid; /* resident; what the budget counts, which while a table grows has all that it will need */
+    size_t n;     /* entries */
+    size_t bytes; /* of the table, as the budget counts them */
 };
 
 /*
@@ -95,12 +102,12 @@ static inline uint32_t wp_book_home(uint64_t hash, uint32_t buckets)
 static inline void wp_book_prefetch(const struct wp_book *b, uint64_t key)
 {
     uint64_t hash = wp_book_hash(b->secret, key);
-    uint32_t home = wp_book_home(hash, b->old.buckets);
+    uint32_t home = wp_book_home(hash, b->side[!b->now].buckets);
 
-    if (b->old.buckets && home >= b->moved)
-        __builtin_prefetch(&b->old.at[home], 1);
-    else if (b->now.buckets)
-        __builtin_prefetch(&b->now.at[wp_book_home(hash, b->now.buckets)], 1);
+    if (home - b->left >= b->n_left)
+        home = wp_book_home(hash, b->side[b->now].buckets);
+    if (b->at)
+        __builtin_prefetch(&b->at[home], 1);
 }
 
 #endif

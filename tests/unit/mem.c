@@ -146,6 +146,37 @@ static void the_last_holder_frees_a_blob(void)
     EXPECT_INT("nothing leaks", before, wp_mem_live());
 }
 
+static void pages_grow_where_they_are_and_move_whole(void)
+{
+    struct wp_pages p = {0};
+    size_t small = 3 * WP_PAGE, large = (size_t)(20 << 20);
+    long live = wp_mem_live();
+    char *first;
+
+    EXPECT_TRUE("grow", wp_pages_grow(&p, small));
+    first = p.at;
+    EXPECT_UINT("aligned", 0, (uintptr_t)first % WP_PAGE);
+    EXPECT_INT("counted", live + 1, wp_mem_live());
+    memset(p.at, 'x', small);
+    EXPECT_TRUE("not more is there already", wp_pages_grow(&p, WP_PAGE));
+    EXPECT_TRUE("grow in place", wp_pages_grow(&p, small * 100));
+    EXPECT_TRUE("at the same address", p.at == first);
+    EXPECT_TRUE("clear", p.at[small * 100 - 1] == 0);
+    wp_mem_fail_after(0);
+    EXPECT_TRUE("made to fail", !wp_pages_grow(&p, large));
+    wp_mem_fail_after(-1);
+    EXPECT_TRUE("as before", p.at == first && p.at[small - 1] == 'x');
+    EXPECT_TRUE("no such memory", !wp_pages_grow(&p, SIZE_MAX / 2));
+    EXPECT_TRUE("grow beyond the addresses", wp_pages_grow(&p, large));
+    EXPECT_TRUE("contents came along", p.at[0] == 'x' && p.at[small - 1] == 'x');
+    p.at[large - 1] = 'z';
+    wp_pages_drop(&p, 0, 64 << 10);
+    EXPECT_TRUE("dropped, clear", p.at[0] == 0);
+    wp_pages_fini(&p);
+    wp_pages_fini(&p);
+    EXPECT_INT("gone", live, wp_mem_live());
+}
+
 const struct wp_suite suite_mem = {
     "mem",
     (const struct wp_test[]){
@@ -154,6 +185,7 @@ const struct wp_suite suite_mem = {
          one_allocation_of_this_thread_can_be_made_to_fail},
         {"an arena gives aligned room and goes whole", an_arena_gives_aligned_room_and_goes_whole},
         {"small pieces share a chunk", small_pieces_share_a_chunk},
+        {"pages grow where they are and move whole", pages_grow_where_they_are_and_move_whole},
         {"the last holder frees a blob", the_last_holder_frees_a_blob},
         {NULL, NULL},
     },
