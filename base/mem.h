@@ -23,8 +23,8 @@ void *wp_memdup(const void *p, size_t n);
 void wp_free(void *p); /* NULL does nothing */
 
 /*
- * A large table that grows where it is: addresses are reserved far beyond what is in use, and pages, cleared and never huge
- * ones, come straight from the system and go back to it.  {0} is none.
+ * A large table that grows where it is: addresses are reserved far beyond what is in use, and pages, cleared and never
+ * huge ones, come straight from the system and go back to it.  {0} is none.
  */
 enum { WP_PAGE = 4096 };
 struct wp_pages {
@@ -32,8 +32,8 @@ struct wp_pages {
     size_t bytes, reserved; /* usable; addresses */
 };
 
-/* So many bytes are usable now, or more than before.  Beyond the reserved addresses (16 MB, then eight times as many) all moves to
- * others, which copies nothing.  False: no memory, and all is as before. */
+/* So many bytes are usable now, if there were less.  Beyond the reserved addresses (16 MB, then eight times as many)
+ * all moves to others, which copies nothing.  False: no memory, and all is as before. */
 bool wp_pages_grow(struct wp_pages *p, size_t bytes);
 /* Gives back what is resident there, from and to being multiples of WP_PAGE; it stays usable, as zeros. */
 void wp_pages_drop(struct wp_pages *p, size_t from, size_t to);

@@ -64,9 +64,9 @@ static inline uint32_t after(const struct wp_book *b, uint32_t i, uint32_t side)
     return i + 1 == b->side[side].end ? 0 : i + 1;
 }
 
-static void place(struct wp_book *b, uint64_t hash, uint64_t key, uint32_t value)
+/* Where the key belongs has been reckoned; there is room. */
+static inline void place(struct wp_book *b, struct home h, uint64_t key, uint32_t value)
 {
-    struct home h = home_of(b, hash);
     uint32_t i = h.at, way;
     struct wp_book_bucket *k;
 
@@ -165,15 +165,18 @@ static void count(struct wp_book *b, size_t bytes)
 static uint32_t move_from(struct wp_book *b, uint32_t i, struct home h)
 {
     struct wp_book_bucket *k = &b->at[i];
+    struct home next = {0, b->now};
     uint32_t n = 0;
 
     for (uint32_t m = of_side(b, i, h.side); m; m &= m - 1) {
         uint32_t way = (uint32_t)__builtin_ctz(m);
+        uint64_t key = k->key[way], hash = wp_book_hash(b->secret, key);
 
-        if (!lives_at(b, k->key[way], h))
+        if (wp_book_home(hash, b->side[h.side].buckets) != h.at)
             continue;
         vacate(b, i, way, h);
-        place(b, wp_book_hash(b->secret, k->key[way]), k->key[way], k->value[way]);
+        next.at = wp_book_home(hash, b->side[b->now].buckets);
+        place(b, next, key, k->value[way]);
         n++;
     }
     return n;
@@ -260,7 +263,8 @@ static int rebuild(struct wp_book *b, uint32_t buckets)
         for (uint32_t m = b->at[i].state & USED; m; m &= m - 1) {
             uint64_t key = b->at[i].key[__builtin_ctz(m)];
 
-            place(&next, wp_book_hash(b->secret, key), key, b->at[i].value[__builtin_ctz(m)]);
+            place(&next, home_of(&next, wp_book_hash(b->secret, key)), key,
+                  b->at[i].value[__builtin_ctz(m)]);
         }
     wp_free(b->small);
     next.bytes = b->bytes;
@@ -322,7 +326,7 @@ static void unwrap_home(struct wp_book *b, struct home h)
                 continue;
             vacate(b, i, way, h);
             b->at[h.at].state -= AWAY;
-            place(b, wp_book_hash(b->secret, key), key, b->at[i].value[way]);
+            place(b, h, key, b->at[i].value[way]);
         }
     }
 }
@@ -375,7 +379,7 @@ void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value)
 {
     assert(b->n < room(b->side[b->now].buckets));
     work(b);
-    place(b, wp_book_hash(b->secret, key), key, value);
+    place(b, home_of(b, wp_book_hash(b->secret, key)), key, value);
     b->n++;
     b->owed -= b->owed > 0;
 }
@@ -418,7 +422,7 @@ static void call_home(struct wp_book *b, uint32_t i)
 
         vacate(b, s.at, s.way, h);
         b->at[i].state -= AWAY;
-        place(b, wp_book_hash(b->secret, key), key, b->at[s.at].value[s.way]);
+        place(b, h, key, b->at[s.at].value[s.way]);
         i = s.at;
     }
 }

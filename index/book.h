@@ -2,23 +2,25 @@
 /*
  * index/book.h - the engine map of one (holder, space, group): engine hash -> 32-bit value, exact.
  *
- * A bucket is one cache line: five entries of a whole 64-bit key and a 32-bit value.  A key's home is found by range mapping
- * of its mixed hash, so a table may have any number of buckets; what its home has no room for stands in one of the buckets
- * that follow, and the home counts how many of its keys do, so that a search knows when to stop.
+ * A bucket is one cache line: five entries of a whole 64-bit key and a 32-bit value.  A key's home is found by range
+ * mapping of its mixed hash, so a table may have any number of buckets; what its home has no room for stands in one of
+ * the buckets that follow, and the home counts how many of its keys do, so that a search knows when to stop.
  *
- * A table that is full gets 5/32 more buckets where it is, and then moves its keys up to their new homes: home by home from the
- * top, a few with each put or del.  A key of a low hash is at its old home still, one of a high hash at its new one, and since no key
- * moves down, no bucket is an old home and a new one at once:
+ * A table that is full gets 5/32 more buckets where it is, and then moves its keys up to their new homes: home by home
+ * from the top, a few with each put or del.  A key of a low hash is at its old home still, one of a high hash at its
+ * new one, and since no key moves down, no bucket is an old home and a new one at once:
  *
  *     bucket   0 ------- left ----------- old end -- new end
  *              old homes  | gap |  new homes  ...           the gap, of 5/32, closes as the move comes down
  *
- * An entry's side says by which of the two sizes it stands where it is.  A table that is less than a quarter full, and larger than a
- * page, moves its keys down in the same way, from the bottom, and gives its pages back behind the move.
- * Tables of less than a page are copied.
+ * An entry's side says by which of the two sizes it stands where it is.  A table that is less than a quarter full, and
+ * larger than a page, moves its keys down in the same way, from the bottom, and gives its pages back behind the move.
+ * Tables of less than a page are copied; others are base/mem.h's pages, with addresses (not memory) of 16 MB or more
+ * reserved for each.  A del brings a key home into the room that it makes, so that the share of keys away from home, a
+ * sixth, does not rise with time.
  * Keys may be aimed at: the hash has the owner's secret in it.
- * Threads: one at a time.  Cost: find, put and del touch one line, sometimes the next; while a table moves, a put or del moves four
- * homes (sixteen when it shrinks), eight times as many at every eighth.
+ * Threads: one at a time.  Cost: find, put and del touch one line, sometimes the next; while a table moves, a put or
+ * del moves four homes (sixteen when it shrinks), eight times as many at every eighth.
  */
 #ifndef WP_INDEX_BOOK_H
 #define WP_INDEX_BOOK_H
@@ -35,7 +37,7 @@ enum { WP_BOOK_WAYS = 5 };
 struct wp_book_bucket { /* 64 bytes, aligned to that */
     uint64_t key[WP_BOOK_WAYS];
     uint32_t value[WP_BOOK_WAYS];
-    uint32_t state; /* bits 0-4: in use; 5-9: their sides; the rest: how many keys have their home here and stand elsewhere */
+    uint32_t state; /* bits 0-4: in use; 5-9: their sides; the rest: how many keys of this home stand elsewhere */
 };
 
 struct wp_book_side {
@@ -51,7 +53,7 @@ struct wp_book {
     struct wp_book_side side[2]; /* one is now; the other, during a move, what is moved from */
     uint32_t now;
     uint32_t left, n_left; /* homes that have not moved: the first, and how many */
-    uint32_t dropped;      /* of a table that shrinks: the pages from the new end to this bucket are given back */
+    uint32_t dropped;      /* of a table that shrinks: pages from the new end to this bucket have gone back */
     uint32_t owed;         /* puts that the last reserve promised and that have not come */
     uint32_t beat;         /* puts and dels during moves */
     uint64_t secret;
@@ -61,21 +63,21 @@ struct wp_book {
 };
 
 /*
- * Room for n more entries, whatever is deleted meanwhile; replaces the promise of the reserve before.  The secret is the same
- * each time.  The budget is remembered and must outlive the book.
+ * Room for n more entries, whatever is deleted meanwhile; replaces the promise of the reserve before.  The secret is
+ * the same each time.  The budget is remembered and must outlive the book.
  * Errors: WP_ETOOBIG (over the budget's cap), WP_ENOMEM; the book is as before.
  * Cost: small but when n is more than 1/16 of what is there: then up to a move of the whole table.
  */
 int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_budget *budget);
 
-/* NULL: not there.  The value may be changed in place; the pointer is good until the next call that is not a find. */
+/* NULL: not there.  The value may be changed in place; the pointer is good until the next call but a find. */
 uint32_t *wp_book_find(const struct wp_book *b, uint64_t key);
 void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value); /* not there yet; after a reserve; never fails */
 bool wp_book_del(struct wp_book *b, uint64_t key);                 /* false: was not there */
 
 /*
- * Visits all entries in the order of buckets, which is nearly that of hashes.  fn may change *value and returns false to have
- * the entry dropped; it must not call the book.  Gives back what memory is no longer needed.
+ * Visits all entries in the order of buckets, which is nearly that of hashes.  fn may change *value and returns false
+ * to have the entry dropped; it must not call the book.  Gives back what memory is no longer needed.
  */
 void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32_t *value), void *ctx);
 

@@ -102,18 +102,19 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void tell(const char *what, double ns[ROUNDS])
+static void tell(const char *what, double ns[], size_t rounds)
 {
-    qsort(ns, ROUNDS, sizeof *ns, by_size);
-    printf("  %-34s %8.1f %8.1f\n", what, ns[0], ns[ROUNDS / 2]);
+    qsort(ns, rounds, sizeof *ns, by_size);
+    printf("  %-34s %8.1f %8.1f\n", what, ns[0], ns[rounds / 2]);
 }
 
 static void times(uint64_t n)
 {
     double t[8][ROUNDS], entry = 0;
     uint64_t some = n < 2000000 ? n : 2000000, oldest = 0;
+    size_t rounds = n < 5000000 ? ROUNDS : 3;
 
-    for (int r = 0; r < ROUNDS; r++) {
+    for (size_t r = 0; r < rounds; r++) {
         uint64_t at[9];
 
         at[0] = now_ns();
@@ -142,14 +143,14 @@ static void times(uint64_t n)
     }
     printf("%" PRIu64 " entries, %.2f bytes each after churn; ns an operation: best, median\n", n,
            entry);
-    tell("fill from nothing, look-ahead 16", t[0]);
-    tell("find, there, look-ahead 16", t[1]);
-    tell("find, there, none", t[2]);
-    tell("find, not there, look-ahead 16", t[3]);
-    tell("find, not there, none", t[4]);
-    tell("del + find + put, look-ahead 16", t[5]);
-    tell("del + find + put, none", t[6]);
-    tell("del until empty, look-ahead 16", t[7]);
+    tell("fill from nothing, look-ahead 16", t[0], rounds);
+    tell("find, there, look-ahead 16", t[1], rounds);
+    tell("find, there, none", t[2], rounds);
+    tell("find, not there, look-ahead 16", t[3], rounds);
+    tell("find, not there, none", t[4], rounds);
+    tell("del + find + put, look-ahead 16", t[5], rounds);
+    tell("del + find + put, none", t[6], rounds);
+    tell("del until empty, look-ahead 16", t[7], rounds);
 }
 
 struct tail {
@@ -254,6 +255,7 @@ int main(int argc, char **argv)
 {
     static const uint64_t usual[] = {40000, 450000, 10000000};
 
+    setvbuf(stdout, NULL, _IOLBF, 0);
     bytes(1000000);
     for (int i = 0; i < (argc > 1 ? argc - 1 : 3); i++) {
         uint64_t n = argc > 1 ? strtoull(argv[i + 1], NULL, 10) : usual[i];
