@@ -50,7 +50,7 @@ JOBS    = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit e2e diff asan tsan race fuzz replay \
+.PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small e2e diff asan tsan race fuzz replay \
         bench lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -109,6 +109,22 @@ diff: $(BUILD)/tests/diff/dump_event ## the decoder of KV events against its mod
 unit: $(BUILD)/unit ## the unit tests
 	$(FIXED) $(BUILD)/unit $(SUITE)
 
+# The index once more, with segments of 4 blocks instead of 128: short random prompts cross many of them.
+SMALL := $(wildcard index/*.c base/*.c tests/unit/index*.c) $(addprefix tests/lib/,unit_main.c test.c index_rig.c oracle.c)
+$(BUILD)/small/suites.h: $(UNIT) Makefile
+	@mkdir -p $(@D)
+	@{ for s in $(patsubst tests/unit/%.c,%,$(filter tests/unit/%,$(SMALL))); do echo "SUITE($$s)"; done; } >$@
+$(BUILD)/small/tests/lib/unit_main.o: $(BUILD)/small/suites.h
+$(BUILD)/small/%.o: %.c | $(NEED)
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) -DWP_SEGMENT=4u -DWP_CHUNK=2u -I$(BUILD)/small $(STD) $(DEPS) $(WARN) $(SAN) $(CFLAGS) -ffp-contract=off -MMD -MP -c -o $@ $<
+$(BUILD)/small/unit: $(SMALL:%.c=$(BUILD)/small/%.o)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs $(TPKGS)) $(LIBS)
+small: $(BUILD)/small/unit ## the index's unit tests with segments so small that short prompts cross many
+	$(FIXED) $(BUILD)/small/unit
+
 E2E := $(wildcard tests/e2e/run.py)
 e2e: $(BUILD)/warmpath ## the real binary on loopback: SET=core, slow, clients or all; ONLY=pattern
 	$(FIXED) $(PYTHON) tests/e2e/run.py --binary $(BUILD)/warmpath --set $(or $(SET),core) $(if $(ONLY),--only '$(ONLY)')
@@ -140,9 +156,9 @@ format: ## clang-format over our C files
 	clang-format -i $(wildcard $(foreach f,$(FLOORS),$f/*.[ch] $f/*/*.[ch]) tests/*/*.[ch])
 
 # Everything that compiles, without running it.
-tests-built: $(BUILD)/warmpath $(BUILD)/unit $(BUILD)/tests/diff/dump_event $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
+tests-built: $(BUILD)/warmpath $(BUILD)/unit $(BUILD)/small/unit $(BUILD)/tests/diff/dump_event $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
 
-RUN = 'unit=$(SUB) unit' 'replay=$(SUB) replay' 'diff=$(SUB) diff' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
+RUN = 'unit=$(SUB) unit' 'small=$(SUB) small' 'replay=$(SUB) replay' 'diff=$(SUB) diff' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
 test: ## unit tests, replayed corpora and the core end-to-end tests
 	@$(STEPS) 'build:first=$(SUB) tests-built' $(RUN)
 
@@ -231,4 +247,4 @@ check-install: # into a folder of the build, and away again
 clean: ## away with build/
 	rm -rf build
 
--include $(OBJ:.o=.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/race/*.c tests/diff/*.c))
+-include $(OBJ:.o=.d) $(SMALL:%.c=$(BUILD)/small/%.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/race/*.c tests/diff/*.c))

@@ -53,6 +53,15 @@ void *wp_realloc(void *p, size_t size)
     return p ? q : counted(q);
 }
 
+void *wp_aligned_alloc(size_t align, size_t size)
+{
+    void *p = NULL;
+
+    if (fails_now() || posix_memalign(&p, align, size) != 0)
+        return NULL;
+    return counted(p);
+}
+
 char *wp_strndup(const char *s, size_t n)
 {
     char *p = wp_malloc(n + 1);

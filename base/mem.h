@@ -20,6 +20,7 @@ void *wp_realloc(void *p, size_t size);
 char *wp_strdup(const char *s);
 char *wp_strndup(const char *s, size_t n); /* n bytes exactly, then a zero */
 void *wp_memdup(const void *p, size_t n);
+void *wp_aligned_alloc(size_t align, size_t size); /* align: a power of two, at least a pointer's size; not cleared */
 void wp_free(void *p); /* NULL does nothing */
 
 /*

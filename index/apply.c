@@ -1,92 +1,147 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* KV events, block by block: each block of an event leaves the index whole, so that memory may run
  * out anywhere. */
-#include "index/tree.h"
+#include "index/inside.h"
 
-enum { FLOATING_MAX = 65536 };
-
-/* Where the next block of a store goes: below node, of which the holder has the (pinned) loc; 0 at
- * a root. */
+/* Where the next block of a store goes: below a place, or below a node that floats. */
 struct cursor {
-    uint32_t node, loc;
+    uint32_t place; /* WP_NOWHERE: before the first block */
+    uint32_t node;  /* 0: it does not float */
 };
 
-static bool floats(const struct wp_index *ix, uint32_t node)
+/* Room for one more block of the event, making some if there is a cap. */
+static bool reserve(struct wp_index *ix, const struct wp_kv_event *ev, bool floats)
 {
-    return wp_node_at(ix, node)->flags & WP_NODE_FLOATS;
+    int rc;
+
+    do {
+        rc = floats ? wp_float_reserve(ix) : wp_place_reserve(ix);
+        if (rc == 0 && !floats)
+            rc = wp_hold_reserve(ix, ev->holder, ev->space, ev->group);
+    } while (rc == WP_ETOOBIG && wp_evict(ix));
+    return rc == 0;
 }
 
-static bool is_awaited(const struct wp_index *ix, uint32_t name)
+static void move_cursor(struct wp_index *ix, struct cursor *cur, uint32_t place, uint32_t node)
 {
-    return wp_node_at(ix, wp_loc_at(ix, wp_name_at(ix, name)->loc)->node)->flags & WP_NODE_AWAITED;
-}
+    uint32_t before = cur->node;
 
-/* Makes room for one more floating block of the holder: the oldest tail of what floats goes. */
-static bool float_room(struct wp_index *ix, uint32_t holder)
-{
-    struct wp_holder *h = &ix->holders[holder];
-    uint32_t max = ix->conf.floating_max ? ix->conf.floating_max : FLOATING_MAX;
-
-    while (h->floating >= max && h->oldest[1])
-        wp_tree_evict(ix, h->oldest[1]);
-    return h->floating < max;
-}
-
-/* The name, bound to the loc of block local below the cursor; 0: refused. */
-static uint32_t place(struct wp_index *ix, const struct wp_kv_event *ev, const struct cursor *cur,
-                      size_t i)
-{
-    uint32_t name = wp_tree_name(ix, ev->holder, ev->space, ev->group, ev->engine[i]);
-    uint32_t node = wp_tree_child(ix, cur->node, ev->local[i]), loc;
-
-    if (name && wp_loc_at(ix, wp_name_at(ix, name)->loc)->node == node)
-        return name;
-    loc = node ? wp_tree_loc(ix, node, ev->holder) : 0;
-    if (floats(ix, cur->node) && !(loc && wp_loc_at(ix, loc)->held) && !float_room(ix, ev->holder))
-        return 0;
-    if (!wp_tree_reserve(ix, 1, 1, 1))
-        return 0;
-    name = wp_tree_name(ix, ev->holder, ev->space, ev->group,
-                        ev->engine[i]); /* making room may have taken it */
-    if (name && is_awaited(ix, name)) {
-        if (wp_tree_below(ix, cur->node, wp_loc_at(ix, wp_name_at(ix, name)->loc)->node))
-            return 0; /* a block below itself */
-    } else if (name) {
-        wp_tree_forget(ix,
-                       name); /* the last word wins; what it said before is void, copies and all */
-        name = 0;
-    }
-    node = wp_tree_child(ix, cur->node, ev->local[i]);
-    if (!node)
-        node = wp_tree_make_child(ix, cur->node, ev->local[i], ev->holder);
-    loc = wp_tree_loc(ix, node, ev->holder);
-    if (!loc)
-        loc = wp_tree_make_loc(ix, node, ev->holder);
-    if (!name)
-        return wp_tree_make_name(ix, loc, ev->space, ev->group, ev->engine[i]);
-    node = wp_loc_at(ix, wp_name_at(ix, name)->loc)->node;
-    wp_tree_bind(ix, name, loc);
-    wp_tree_hang(ix, node, wp_loc_at(ix, loc)->node, ev->holder);
-    return name;
+    if (node)
+        wp_float_pin(ix, node);
+    wp_run_pin(ix, node || place == WP_NOWHERE ? 0 : wp_place_run(place));
+    *cur = (struct cursor){place, node};
+    if (before)
+        wp_float_unpin(ix, before);
 }
 
 static bool start(struct wp_index *ix, const struct wp_kv_event *ev, struct cursor *cur)
 {
+    struct wp_known k;
     uint32_t name;
 
-    *cur = (struct cursor){ix->spaces[ev->space].root, 0};
+    *cur = (struct cursor){WP_NOWHERE, 0};
     if (!ev->has_parent)
         return true;
-    name = wp_tree_name(ix, ev->holder, ev->space, ev->group, ev->parent);
-    if (name) {
-        cur->loc = wp_name_at(ix, name)->loc;
-    } else {
-        if (!wp_tree_reserve(ix, 1, 1, 1))
-            return false;
-        cur->loc = wp_tree_make_awaited(ix, ev->holder, ev->space, ev->group, ev->parent);
+    if (wp_hold_find(ix, wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1), ev->parent, &k)) {
+        move_cursor(ix, cur, k.place, 0);
+        return true;
     }
-    cur->node = wp_loc_at(ix, cur->loc)->node;
-    wp_tree_pin(ix, cur->loc);
+    name = wp_float_name(ix, ev->holder, ev->space, ev->group, ev->parent);
+    if (!name && !reserve(ix, ev, true))
+        return false;
+    name = wp_float_name(ix, ev->holder, ev->space, ev->group, ev->parent);
+    move_cursor(ix, cur, WP_NOWHERE,
+                name ? wp_fname_at(&ix->floats, name)->node : wp_float_await(ix, ev, ev->parent));
+    return true;
+}
+
+/* Block i below a node that floats. */
+static bool store_floating(struct wp_index *ix, const struct wp_kv_event *ev, struct cursor *cur,
+                           size_t i)
+{
+    struct wp_known k;
+    uint32_t node;
+
+    if (!reserve(ix, ev, true))
+        return false;
+    node = wp_float_child(ix, cur->node, ev->local[i]);
+    if (!(node && wp_fnode_at(&ix->floats, node)->held) && !wp_float_room(ix, ev->holder))
+        return false;
+    if (wp_hold_find(ix, wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1), ev->engine[i], &k))
+        wp_hold_forget(ix, ev->holder,
+                       &k); /* the last word wins; what it said before is void, copies and all */
+    node = wp_float_store(ix, ev, cur->node, i);
+    if (!node)
+        return false;
+    move_cursor(ix, cur, WP_NOWHERE, node);
+    return true;
+}
+
+static bool give_floating(struct wp_index *ix, const struct wp_kv_event *ev, size_t i)
+{
+    uint32_t name = wp_float_name(ix, ev->holder, ev->space, ev->group, ev->engine[i]);
+
+    return wp_float_give(ix, name, ev->tier, ev->vague && ev->vague[i]);
+}
+
+/* The place of block i below the cursor, made when new; what the name said elsewhere is void.
+ * WP_NOWHERE: refused. */
+static uint32_t place_of(struct wp_index *ix, const struct wp_kv_event *ev, struct cursor *cur,
+                         size_t i, uint32_t *awaited)
+{
+    uint32_t place = wp_place_below(ix, ev->space, cur->place, ev->local[i]), name;
+    struct wp_shelf *shelf = wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1);
+    struct wp_known k;
+
+    *awaited = 0;
+    if (wp_hold_find(ix, shelf, ev->engine[i], &k) && k.place == place)
+        return place;
+    if (!reserve(ix, ev, false))
+        return WP_NOWHERE;
+    place =
+        wp_place_below(ix, ev->space, cur->place, ev->local[i]); /* making room may have taken it */
+    if (place == WP_NOWHERE)
+        place = wp_place_make(ix, ev->space, cur->place, ev->local[i]);
+    move_cursor(ix, cur, place, 0); /* held by the pin before the name leaves its old place */
+    if (wp_hold_find(ix, wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1), ev->engine[i], &k))
+        wp_hold_forget(ix, ev->holder, &k);
+    name =
+        ix->floats.names.n ? wp_float_name(ix, ev->holder, ev->space, ev->group, ev->engine[i]) : 0;
+    if (name && wp_float_awaited(ix, wp_fname_at(&ix->floats, name)->node))
+        *awaited = wp_fname_at(&ix->floats, name)->node;
+    else if (name)
+        wp_float_forget(ix, name);
+    return place;
+}
+
+static bool store_placed(struct wp_index *ix, const struct wp_kv_event *ev, struct cursor *cur,
+                         size_t i, bool *given)
+{
+    struct wp_arrival a = {.holder = ev->holder,
+                           .space = ev->space,
+                           .group = ev->group,
+                           .engine = ev->engine[i],
+                           .sure = (uint8_t)(1u << ev->tier),
+                           .vague = ev->vague && ev->vague[i]};
+    struct wp_known k;
+    uint32_t awaited;
+
+    a.copies[ev->tier] = 1;
+    a.place = place_of(ix, ev, cur, i, &awaited);
+    if (a.place == WP_NOWHERE)
+        return false;
+    move_cursor(ix, cur, a.place, 0);
+    wp_own_at(ix, wp_place_run(a.place))->stamp = ix->clock;
+    if (wp_hold_find(ix, wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1), ev->engine[i],
+                     &k)) {
+        *given = wp_hold_give(ix, ev->holder, &k, ev->tier, a.vague);
+        return true;
+    }
+    *given = wp_hold_arrive(ix, &a);
+    if (!*given)
+        return false;
+    if (awaited)
+        wp_float_land(ix, awaited, a.place);
     return true;
 }
 
@@ -97,81 +152,95 @@ static void store(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_k
 
     if (!ev->n)
         return;
+    ix->clock++;
     if (!start(ix, ev, &cur)) {
         res->refused += ev->n;
         return;
     }
     for (i = 0; i < ev->n; i++) {
-        uint32_t name = place(ix, ev, &cur, i), before = cur.loc;
+        bool given = false, floats = cur.node != 0;
+        size_t done = floats ? 0 : wp_bulk_store(ix, ev, i, &cur.place);
 
-        if (!name)
+        if (done) {
+            res->applied += done;
+            i += done - 1;
+            continue;
+        }
+
+        if (floats ? !store_floating(ix, ev, &cur, i) : !store_placed(ix, ev, &cur, i, &given))
             break; /* and what follows has no place either */
-        *(wp_tree_give(ix, name, ev->tier, ev->vague && ev->vague[i]) ? &res->applied
-                                                                      : &res->refused) += 1;
+        if (floats)
+            given = give_floating(ix, ev, i);
+        *(given ? &res->applied : &res->refused) += 1;
         wp_window_meet(ix, ev->holder, ev->space, ev->group, ev->engine[i]);
-        cur.loc = wp_name_at(ix, name)->loc;
-        cur.node = wp_loc_at(ix, cur.loc)->node;
-        res->floating += floats(ix, cur.node);
-        wp_tree_pin(ix, cur.loc);
-        wp_tree_unpin(ix, before);
+        res->floating += floats;
     }
     res->refused += ev->n - i;
-    wp_tree_unpin(ix, cur.loc);
+    move_cursor(ix, &cur, WP_NOWHERE, 0);
 }
 
+/* A tier of blocks that are known already. */
 static void store_tier(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res)
 {
     for (size_t i = 0; i < ev->n; i++) {
-        uint32_t name = wp_tree_name(ix, ev->holder, ev->space, ev->group, ev->engine[i]);
+        struct wp_known k;
+        uint32_t name;
+        bool given;
 
-        if (!name || is_awaited(ix, name))
+        if (wp_hold_find(ix, wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1), ev->engine[i],
+                         &k)) {
+            given = wp_hold_give(ix, ev->holder, &k, ev->tier, false);
+            *(given ? &res->applied : &res->refused) += 1;
+        } else if ((name = wp_float_name(ix, ev->holder, ev->space, ev->group, ev->engine[i])) !=
+                       0 &&
+                   !wp_float_awaited(ix, wp_fname_at(&ix->floats, name)->node)) {
+            given = wp_float_give(ix, name, ev->tier, false);
+            *(given ? &res->applied : &res->refused) += 1;
+        } else {
             res->unknown++;
-        else if (wp_tree_give(ix, name, ev->tier, false))
-            res->applied++;
-        else
-            res->refused++;
+        }
         wp_window_meet(ix, ev->holder, ev->space, ev->group, ev->engine[i]);
     }
 }
 
 static bool remove_one(struct wp_index *ix, const struct wp_kv_event *ev, uint64_t engine)
 {
-    uint32_t name = wp_tree_name(ix, ev->holder, ev->space, ev->group, engine), loc;
+    struct wp_known k;
+    uint32_t name;
 
-    if (!name || is_awaited(ix, name))
-        return false;
-    if (wp_name_at(ix, name)->copies[ev->tier]) {
-        wp_tree_take(ix, name, ev->tier);
-        return true;
+    if (wp_hold_find(ix, wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1), engine, &k))
+        return wp_hold_take(ix, ev->holder, &k, ev->tier);
+    name = ix->floats.names.n ? wp_float_name(ix, ev->holder, ev->space, ev->group, engine) : 0;
+    return name && wp_float_take(ix, name, ev->tier);
+}
+
+static void remove_all(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res)
+{
+    for (size_t i = 0; i < ev->n; i++) {
+        size_t done = wp_bulk_remove(ix, ev, i);
+
+        res->applied += done;
+        i += done;
+        if (i < ev->n)
+            *(remove_one(ix, ev, ev->engine[i]) ? &res->applied : &res->unknown) += 1;
     }
-    loc = wp_name_at(ix, name)->loc;
-    if (wp_loc_at(ix, loc)->guess != ev->tier + 1)
-        return false;
-    wp_tree_unguess(ix, loc);
-    wp_tree_settle(ix, loc);
-    return true;
 }
 
 static void apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res)
 {
-    struct wp_window *w;
+    int window;
 
     if (ev->holder >= ix->n_holders || !ix->holders[ev->holder].live) {
         res->refused += ev->n;
     } else if (ev->kind == WP_KV_CLEARED) {
         res->applied += ix->holders[ev->holder].blocks;
-        wp_tree_clear(ix, ev->holder);
-    } else if (ev->space >= ix->n_spaces || ev->tier >= WP_TIER_MAX ||
-               ev->group >= WP_GROUPS) {
+        wp_hold_clear(ix, ev->holder);
+    } else if (ev->space >= ix->n_spaces || ev->tier >= WP_TIER_MAX || ev->group >= WP_GROUPS) {
         res->refused += ev->n;
-    } else if ((w = wp_window_of(ix, ev->holder, ev->group)) != NULL) {
-        if (ev->kind == WP_KV_REMOVED)
-            wp_window_remove(ix, ev, res);
-        else
-            wp_window_store(ix, ev, w, res);
+    } else if ((window = wp_window_of(ix, ev->holder, ev->group)) >= 0) {
+        wp_window_apply(ix, ev, window, res);
     } else if (ev->kind == WP_KV_REMOVED) {
-        for (size_t i = 0; i < ev->n; i++)
-            *(remove_one(ix, ev, ev->engine[i]) ? &res->applied : &res->unknown) += 1;
+        remove_all(ix, ev, res);
     } else if (!ev->main_group) {
         res->ignored += ev->n;
     } else if (ev->local) {
@@ -188,7 +257,8 @@ void wp_index_apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp
     if (!res)
         res = &own;
     *res = (struct wp_kv_result){0};
-    pthread_rwlock_wrlock(&ix->lock);
+    pthread_mutex_lock(&ix->lock);
     apply(ix, ev, res);
-    pthread_rwlock_unlock(&ix->lock);
+    wp_epoch_reclaim(&ix->epoch);
+    pthread_mutex_unlock(&ix->lock);
 }

@@ -1,61 +1,139 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an engine says of its cache in an answer ends doubt, one way or the other. */
-#include "index/tree.h"
+#include "index/hold.h"
 
-static bool believe(struct wp_index *ix, uint32_t loc)
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+struct disowned {
+    struct wp_index *ix;
+    uint32_t *place;
+    size_t n;
+};
+
+static int by_number(const void *a, const void *b)
 {
-    struct wp_loc *l = wp_loc_at(ix, loc);
-    uint8_t tiers = wp_loc_tiers(l), fastest = tiers & (uint8_t)-tiers, sure = wp_loc_sure(ix, l);
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
-    if (l->vague || (sure | fastest) == sure)
+    return x < y ? -1 : x > y;
+}
+
+static bool disown_entry(void *ctx, uint64_t key, uint32_t *value)
+{
+    struct disowned *d = ctx;
+
+    (void)key;
+    return *value & WP_NAMED || !bsearch(value, d->place, d->n, sizeof d->place[0], by_number);
+}
+
+static void forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place)
+{
+    struct wp_holder *h = &ix->holders[holder];
+    struct disowned one = {.ix = ix, .place = &place, .n = 1};
+
+    for (uint32_t i = 0; i < h->shelves; i++)
+        if (h->shelf[i].window < 0)
+            wp_book_sweep(&h->shelf[i].book, disown_entry, &one);
+}
+
+static bool believe(struct wp_index *ix, uint32_t holder, uint32_t place)
+{
+    struct wp_spot s;
+    uint64_t look;
+    uint8_t tiers, fastest, sure;
+
+    wp_spot_open(ix, holder, place, &s);
+    look = wp_spot_look(&s);
+    tiers = wp_look_tiers(look);
+    fastest = tiers & (uint8_t)-tiers;
+    sure = wp_span_sure(look);
+    if (look & WP_SPAN_VAGUE || (sure | fastest) == sure)
         return false;
-    wp_tree_count(ix, l, -1);
-    l->sure = (uint8_t)(sure | fastest);
-    l->epoch = ix->holders[l->holder].epoch;
-    wp_tree_count(ix, l, 1);
+    wp_spot_set(&s, tiers, sure | fastest, look & WP_SPAN_GUESS);
+    wp_spot_close(ix, &s);
+    return true;
+}
+
+/* What is in doubt at the place goes.  A plain name that is left with nothing is the caller's to
+ * find. */
+static bool disown(struct wp_index *ix, uint32_t holder, uint32_t place, struct disowned *out)
+{
+    uint32_t d = wp_detail_of(ix, holder, place);
+    struct wp_spot s;
+    uint8_t gone, left;
+    uint64_t look;
+
+    wp_spot_open(ix, holder, place, &s);
+    look = wp_spot_look(&s);
+    gone = wp_look_tiers(look) & (uint8_t)~wp_span_sure(look);
+    left = wp_look_tiers(look) & wp_span_sure(look);
+    if (!gone)
+        return false;
+    if (look & WP_SPAN_GUESS) {
+        wp_hold_unguess(ix, holder, place);
+        wp_hold_lost(ix, holder, place);
+        return true;
+    }
+    if (d) {
+        bool plain = wp_detail_at(ix, d)->rest != 0;
+
+        for (uint32_t n = wp_detail_at(ix, d)->names; n; n = wp_name_at(ix, n)->next)
+            for (int t = 0; t < WP_TIER_MAX; t++)
+                if (gone >> t & 1)
+                    wp_name_at(ix, n)->copies[t] = 0;
+        wp_detail_at(ix, d)->rest &= (uint8_t)~gone;
+        if (plain &&
+            !wp_detail_at(ix, d)->rest) /* at once: another name may become the plain one */
+            forget_plain(ix, holder, place);
+        wp_detail_drop_idle(ix, d);
+    } else if (!left) {
+        out->place[out->n++] = place;
+    }
+    wp_spot_less(&s, left);
+    wp_spot_sum_up(ix, &s);
+    wp_spot_close(ix, &s);
+    if (!left)
+        wp_hold_lost(ix, holder, place);
     return true;
 }
 
 static bool restricted(const struct wp_holder *h)
 {
-    for (uint32_t i = 0; i < h->windows; i++)
+    for (uint32_t i = 0; i < WP_WINDOWS_MAX; i++)
         if (wp_window_restricts(&h->window[i]))
             return true;
     return false;
 }
 
-/* The next loc is found before this one is disowned: with it, all that is before may go. */
-static size_t confirm(struct wp_index *ix, uint32_t holder, uint32_t node, const uint64_t local[],
-                      size_t n, size_t blocks)
+size_t wp_hold_confirm(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[],
+                       size_t n, size_t blocks)
 {
-    bool drop = !restricted(&ix->holders[holder]);
+    struct wp_holder *h = &ix->holders[holder];
+    struct disowned gone = {.ix = ix};
+    uint32_t place = WP_NOWHERE;
     size_t changed = 0;
-    uint32_t loc;
+    bool drop = !restricted(h) && n > blocks && h->sure < h->blocks * WP_TIER_MAX;
 
-    node = n ? wp_tree_child(ix, node, local[0]) : 0;
-    for (size_t i = 0; node; i++) {
-        loc = wp_tree_loc(ix, node, holder);
-        node = i + 1 < n ? wp_tree_child(ix, node, local[i + 1]) : 0;
-        if (!loc)
+    if (drop)
+        gone.place = wp_malloc((n - blocks) * sizeof gone.place[0]);
+    for (size_t i = 0; i < n && (i < blocks || gone.place); i++) {
+        place = wp_place_below(ix, space, place, local[i]);
+        if (place == WP_NOWHERE)
             break;
-        if (node && !wp_tree_loc(ix, node, holder))
-            node = 0;
+        wp_run_pin(ix, wp_place_run(place));
         if (i < blocks)
-            changed += believe(ix, loc);
-        else if (drop)
-            changed += wp_tree_disown(ix, loc);
+            changed += believe(ix, holder, place);
+        else
+            changed += disown(ix, holder, place, &gone);
     }
-    return changed;
-}
-
-size_t wp_index_confirm(struct wp_index *ix, uint32_t holder, uint32_t space,
-                        const uint64_t local[], size_t n, size_t blocks)
-{
-    size_t changed = 0;
-
-    pthread_rwlock_wrlock(&ix->lock);
-    if (space < ix->n_spaces && holder < ix->n_holders && ix->holders[holder].live)
-        changed = confirm(ix, holder, ix->spaces[space].root, local, n, blocks);
-    pthread_rwlock_unlock(&ix->lock);
+    if (gone.n) {
+        qsort(gone.place, gone.n, sizeof gone.place[0], by_number);
+        for (uint32_t i = 0; i < h->shelves; i++)
+            if (h->shelf[i].window < 0 && h->shelf[i].space == space)
+                wp_book_sweep(&h->shelf[i].book, disown_entry, &gone);
+    }
+    wp_run_pin(ix, 0);
+    wp_free(gone.place);
     return changed;
 }

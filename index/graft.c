@@ -1,131 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How floating chains find their place: by the name that they hang from, once it is stored with a
- * place of its own, or by a prompt that they line up with.  Nothing is copied: nodes are hung
- * elsewhere, and where the place has such a node already, what the holder has moves over to it.
- */
-#include "index/tree.h"
-
-/* What has found its place counts from now on: a whole chain, one holder's. */
-static void make_firm(struct wp_index *ix, uint32_t top)
-{
-    uint32_t node = top;
-
-    for (;;) {
-        struct wp_node *it = wp_node_at(ix, node);
-        struct wp_loc *l = wp_loc_at(ix, it->locs);
-
-        wp_tree_count(ix, l, -1);
-        it->flags &= (uint16_t)~WP_NODE_FLOATS;
-        wp_tree_count(ix, l, 1);
-        wp_tree_leaf(ix, it->locs);
-        if (it->child) {
-            node = it->child;
-            continue;
-        }
-        while (node != top && !wp_node_at(ix, node)->next)
-            node = wp_node_at(ix, node)->parent;
-        if (node == top)
-            return;
-        node = wp_node_at(ix, node)->next;
-    }
-}
-
-/* Two locs of one holder become one. */
-static void join_locs(struct wp_index *ix, uint32_t from, uint32_t to)
-{
-    struct wp_loc *a = wp_loc_at(ix, from), *b = wp_loc_at(ix, to);
-
-    if (a->held)
-        wp_tree_unguess(ix, to);
-    wp_tree_count(ix, a, -1);
-    wp_tree_count(ix, b, -1);
-    b->sure = wp_loc_sure(ix, b) | wp_loc_sure(ix, a);
-    b->epoch = ix->holders[b->holder].epoch;
-    b->held |= a->held;
-    b->vague |= a->vague;
-    if (b->vague)
-        b->sure = 0;
-    wp_tree_count(ix, b, 1);
-    while (a->names)
-        wp_tree_bind(ix, a->names, to);
-    wp_tree_unlink_loc(ix, from);
-    wp_pool_give(&ix->locs, from);
-}
-
-/* What the holder has at node `from` is at node `to` now.  True: `to` had nothing of it before. */
-static bool move_loc(struct wp_index *ix, uint32_t from, uint32_t to, uint32_t holder)
-{
-    uint32_t a = wp_tree_loc(ix, from, holder), b = wp_tree_loc(ix, to, holder);
-    struct wp_loc *l = wp_loc_at(ix, a);
-
-    wp_tree_unleaf(ix, a);
-    if (b) {
-        join_locs(ix, a, b);
-        return false;
-    }
-    wp_tree_count(ix, l, -1);
-    wp_tree_unlink_loc(ix, a);
-    wp_tree_link_loc(ix, a, to);
-    l->children = 0; /* counted anew as they come */
-    wp_tree_count(ix, l, 1);
-    return true;
-}
-
-/*
- * Walks the two trees side by side: s under what floats, t where it belongs.  A child of s that t
- * lacks is hung there with all that is below it; one that t has hands its loc over, and the walk
- * goes down.  An emptied s is dropped.
- */
-void wp_tree_hang(struct wp_index *ix, uint32_t awaited, uint32_t to, uint32_t holder)
-{
-    bool firm = !(wp_node_at(ix, to)->flags & WP_NODE_FLOATS);
-    uint32_t s = awaited, t = to, own = wp_tree_loc(ix, awaited, holder);
-
-    wp_tree_drop_idle(ix, own);
-    for (;;) {
-        uint32_t c = wp_node_at(ix, s)->child, g, up;
-
-        if (c) {
-            g = wp_tree_child(ix, t, wp_node_at(ix, c)->local);
-            if (!g) {
-                wp_tree_unlink_node(ix, c, holder);
-                wp_tree_link_node(ix, c, t, holder);
-                wp_tree_pin(ix, wp_tree_loc(ix, t, holder));
-                if (firm)
-                    make_firm(ix, c);
-                continue;
-            }
-            if (move_loc(ix, c, g, holder))
-                wp_tree_pin(ix, wp_tree_loc(ix, t, holder));
-            s = c;
-            t = g;
-            continue;
-        }
-        wp_tree_leaf(ix, wp_tree_loc(ix, t, holder));
-        if (s == awaited)
-            break;
-        up = wp_node_at(ix, s)->parent;
-        wp_tree_unlink_node(ix, s, holder);
-        wp_pool_give(&ix->nodes, s);
-        s = up;
-        t = wp_node_at(ix, t)->parent;
-    }
-    wp_tree_unlink_loc(ix, own);
-    wp_pool_give(&ix->locs, own);
-    wp_pool_give(&ix->nodes, awaited);
-}
+/* How floating chains find their place by a prompt that they line up with. */
+#include "index/inside.h"
 
 /* How many blocks that the holder has below the awaited node lie on the prompt, from block k on;
  * the tier of the first. */
-static size_t line_up(const struct wp_index *ix, uint32_t awaited, uint32_t holder,
-                      const uint64_t local[], size_t n, size_t k, uint8_t *tier)
+static size_t line_up(const struct wp_index *ix, uint32_t awaited, const uint64_t local[], size_t n,
+                      size_t k, uint8_t *tier)
 {
     uint32_t node = awaited;
     size_t held = 0;
 
-    for (; k < n && (node = wp_tree_child(ix, node, local[k])) != 0; k++) {
-        uint8_t tiers = wp_loc_tiers(wp_loc_at(ix, wp_tree_loc(ix, node, holder)));
+    for (; k < n && (node = wp_float_child(ix, node, local[k])) != 0; k++) {
+        uint8_t tiers = wp_fnode_at(&ix->floats, node)->held;
 
         if (tiers && !held++)
             *tier = (uint8_t)__builtin_ctz(tiers);
@@ -134,14 +20,14 @@ static size_t line_up(const struct wp_index *ix, uint32_t awaited, uint32_t hold
 }
 
 /* The one block of the prompt from which most lies on it; 0: none, or not certain. */
-static size_t place_of(const struct wp_index *ix, uint32_t awaited, uint32_t holder,
-                       const uint64_t local[], size_t n, uint8_t *tier)
+static size_t place_of(const struct wp_index *ix, uint32_t awaited, const uint64_t local[],
+                       size_t n, uint8_t *tier)
 {
     size_t best = 0, most = 0;
 
     for (size_t k = 1; k < n; k++) {
         uint8_t its = 0;
-        size_t held = line_up(ix, awaited, holder, local, n, k, &its);
+        size_t held = line_up(ix, awaited, local, n, k, &its);
 
         if (held && held == most)
             best = 0;
@@ -155,25 +41,43 @@ static size_t place_of(const struct wp_index *ix, uint32_t awaited, uint32_t hol
 }
 
 /* The prompt's first k blocks count as held by the holder, in doubt; what is awaited is block k
- * - 1. */
-static void hang_on_prompt(struct wp_index *ix, uint32_t awaited, uint32_t holder,
-                           const uint64_t local[], size_t k, uint8_t tier)
+ * - 1.  False: no memory. */
+static bool hang_on_prompt(struct wp_index *ix, uint32_t awaited, const uint64_t local[], size_t k,
+                           uint8_t tier)
 {
-    uint32_t space = wp_node_at(ix, awaited)->space, node = ix->spaces[space].root, loc = 0, name;
+    const struct wp_fnode *node = wp_fnode_at(&ix->floats, awaited);
+    uint32_t place = WP_NOWHERE, below, holder = node->holder, space = node->space;
+    struct wp_arrival a = {.holder = holder, .space = space, .awaited = true};
+    bool ok = true;
 
-    for (size_t i = 0; i < k; i++) {
-        uint32_t child = wp_tree_child(ix, node, local[i]);
-
-        node = child ? child : wp_tree_make_child(ix, node, local[i], holder);
-        loc = wp_tree_loc(ix, node, holder);
-        if (!loc)
-            loc = wp_tree_make_loc(ix, node, holder);
-        wp_tree_guess(ix, loc, tier);
+    for (size_t i = 0; ok && i < k; i++) {
+        below = wp_place_below(ix, space, place, local[i]);
+        if (below == WP_NOWHERE) {
+            ok = wp_place_reserve(ix) == 0;
+            if (ok)
+                below = wp_place_make(ix, space, place, local[i]);
+        }
+        if (!ok)
+            break;
+        wp_run_pin(ix, wp_place_run(below)); /* what is below a guess is on its way */
+        place = below;
+        ok = wp_hold_guess(ix, holder, place, tier);
     }
-    name = wp_loc_at(ix, wp_tree_loc(ix, awaited, holder))->names;
-    if (wp_loc_at(ix, loc)->guess)
-        wp_tree_bind(ix, name, loc); /* a removal by this name ends the guess */
-    wp_tree_hang(ix, awaited, node, holder);
+    if (ok && wp_part_look(ix, place, holder) & WP_SPAN_GUESS) {
+        const struct wp_fname *name = wp_fname_at(&ix->floats, node->names);
+
+        a.place = place;
+        a.group = name->group;
+        a.engine = name->engine;
+        wp_hold_arrive(ix, &a); /* a removal by this name ends the guess; without memory, nothing
+                                   does but what is below */
+    }
+    if (ok)
+        wp_float_land(ix, awaited, place);
+    if (place != WP_NOWHERE && (!ok || wp_part_look(ix, place, holder) & WP_SPAN_GUESS))
+        wp_hold_unsupported(ix, holder, place);
+    wp_run_pin(ix, 0);
+    return ok;
 }
 
 /* An awaited node of the holder with a child of that local hash that has a certain place on the
@@ -181,16 +85,15 @@ static void hang_on_prompt(struct wp_index *ix, uint32_t awaited, uint32_t holde
 static uint32_t candidate(const struct wp_index *ix, uint32_t holder, uint32_t space,
                           const uint64_t local[], size_t n, size_t k, size_t *place, uint8_t *tier)
 {
-    uint32_t hash = wp_tree_head_hash(ix, holder, local[k]);
+    uint32_t hash = wp_float_head_hash(ix, holder, local[k]);
 
-    WP_TABLE_EACH(&ix->heads, hash, head)
+    WP_TABLE_EACH(&ix->floats.heads, hash, head)
     {
-        const struct wp_node *it = wp_node_at(ix, head);
+        const struct wp_fnode *it = wp_fnode_at(&ix->floats, head);
 
-        if (it->local != local[k] || it->space != space ||
-            wp_loc_at(ix, it->locs)->holder != holder)
+        if (it->local != local[k] || it->space != space || it->holder != holder)
             continue;
-        *place = place_of(ix, it->parent, holder, local, n, tier);
+        *place = place_of(ix, it->parent, local, n, tier);
         if (*place)
             return it->parent;
     }
@@ -205,46 +108,46 @@ static bool seen_before(const uint64_t local[], size_t k)
     return false;
 }
 
-static size_t graft(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[],
-                    size_t n)
+static bool any_head(const struct wp_index *ix, uint32_t holder, uint64_t local)
 {
-    uint64_t before = ix->holders[holder].floating;
+    uint32_t hash = wp_float_head_hash(ix, holder, local);
 
+    WP_TABLE_EACH(&ix->floats.heads, hash, head)
+    {
+        return true;
+    }
+    return false;
+}
+
+static void graft(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[],
+                  size_t n)
+{
     for (size_t k = 1; k < n; k++) {
-        uint32_t hash = wp_tree_head_hash(ix, holder, local[k]), awaited;
-        bool any = false;
+        uint32_t awaited;
         size_t place = 0;
         uint8_t tier = 0;
 
-        WP_TABLE_EACH(&ix->heads, hash, head)
-        {
-            any = true;
-            break;
-        }
-        if (!any || seen_before(local, k))
+        if (!any_head(ix, holder, local[k]) || seen_before(local, k))
             continue;
-        for (;;) {
-            /* room first: making it may evict what we are about to hang */
-            if (!wp_tree_reserve(ix, (uint32_t)n, (uint32_t)n, 0))
-                return before - ix->holders[holder].floating;
-            awaited = candidate(ix, holder, space, local, n, k, &place, &tier);
-            if (!awaited)
-                break;
-            hang_on_prompt(ix, awaited, holder, local, place, tier);
-        }
+        while ((awaited = candidate(ix, holder, space, local, n, k, &place, &tier)) != 0)
+            if (!hang_on_prompt(ix, awaited, local, place, tier))
+                return;
     }
-    return before - ix->holders[holder].floating;
 }
 
 size_t wp_index_graft(struct wp_index *ix, uint32_t holder, uint32_t space, const uint64_t local[],
                       size_t n)
 {
-    size_t done = 0;
+    uint64_t before = 0, after = 0;
 
-    pthread_rwlock_wrlock(&ix->lock);
+    pthread_mutex_lock(&ix->lock);
     if (holder < ix->n_holders && ix->holders[holder].live && space < ix->n_spaces &&
-        n < UINT32_MAX && ix->holders[holder].floating)
-        done = graft(ix, holder, space, local, n);
-    pthread_rwlock_unlock(&ix->lock);
-    return done;
+        n < UINT32_MAX && ix->holders[holder].floating) {
+        before = ix->holders[holder].floating;
+        graft(ix, holder, space, local, n);
+        after = ix->holders[holder].floating;
+        wp_epoch_reclaim(&ix->epoch);
+    }
+    pthread_mutex_unlock(&ix->lock);
+    return before - after;
 }

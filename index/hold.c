@@ -1,208 +1,367 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds what: names, copies, guesses, and what goes when they go. */
-#include "index/tree.h"
+/* Names and copies: what events say of engine hashes, and what the holder has by that at a place.
+ */
+#include "index/hold.h"
 
-void wp_tree_pin(struct wp_index *ix, uint32_t loc)
+/* Places. */
+
+void wp_spot_open(const struct wp_index *ix, uint32_t holder, uint32_t place, struct wp_spot *s)
 {
-    if (!loc)
-        return;
-    wp_loc_at(ix, loc)->children++;
-    wp_tree_unleaf(ix, loc);
+    s->holder = holder;
+    s->place = place;
+    s->run = wp_place_run(place);
+    s->off = wp_place_off(place);
+    wp_part_get(ix, s->run, holder, &s->part);
 }
 
-void wp_tree_unpin(struct wp_index *ix, uint32_t loc)
+/* False: no memory, and the holder has lost the run. */
+bool wp_spot_close(struct wp_index *ix, const struct wp_spot *s)
 {
-    if (!loc)
-        return;
-    wp_loc_at(ix, loc)->children--;
-    wp_tree_settle(ix, loc);
+    if (wp_part_put(ix, s->run, s->holder, &s->part))
+        return true;
+    wp_hold_purge(ix, s->holder);
+    return false;
 }
 
-void wp_tree_drop_idle(struct wp_index *ix, uint32_t loc)
+void wp_spot_set(struct wp_spot *s, uint8_t tiers, uint8_t sure, uint64_t flags)
 {
-    for (uint32_t n = wp_loc_at(ix, loc)->names, next; n; n = next) {
-        next = wp_name_at(ix, n)->next;
-        if (wp_name_idle(wp_name_at(ix, n)))
-            wp_tree_drop_name(ix, n);
+    s->part.look[s->off] = tiers ? wp_look(tiers, flags & WP_SPAN_VAGUE ? 0 : sure) | flags : 0;
+    if (!tiers)
+        s->part.windows[s->off] = 0;
+}
+
+/* Does the holder really have anything below the place? */
+static bool has_below(const struct wp_index *ix, uint32_t holder, uint32_t place)
+{
+    uint32_t top = wp_place_run(place), run = top;
+    struct wp_part part;
+
+    wp_part_get(ix, run, holder, &part);
+    for (unsigned i = wp_place_off(place) + 1; i < WP_SEGMENT; i++)
+        if (wp_look_real(part.look[i]))
+            return true;
+    run = wp_own_at(ix, top)->child;
+    while (run) {
+        bool under = wp_place_run(wp_run_at(ix, run)->parent) != top ||
+                     wp_place_off(wp_run_at(ix, run)->parent) >= wp_place_off(place);
+
+        if (under) {
+            wp_part_get(ix, run, holder, &part);
+            for (unsigned i = 0; i < WP_SEGMENT; i++)
+                if (wp_look_real(part.look[i]))
+                    return true;
+            if (wp_own_at(ix, run)->child) {
+                run = wp_own_at(ix, run)->child;
+                continue;
+            }
+        }
+        while (run != top && !wp_own_at(ix, run)->next)
+            run = wp_place_run(wp_run_at(ix, run)->parent);
+        if (run == top)
+            return false;
+        run = wp_own_at(ix, run)->next;
     }
+    return false;
 }
 
-void wp_tree_guess(struct wp_index *ix, uint32_t loc, uint8_t tier)
+void wp_hold_unguess(struct wp_index *ix, uint32_t holder, uint32_t place)
 {
-    struct wp_loc *l = wp_loc_at(ix, loc);
+    uint32_t d = wp_detail_of(ix, holder, place);
+    struct wp_spot s;
 
-    if (l->held || (l->guess && l->guess <= tier + 1))
-        return;
-    wp_tree_count(ix, l, -1);
-    l->guess = (uint8_t)(tier + 1);
-    l->sure = 0;
-    wp_tree_count(ix, l, 1);
+    if (d) {
+        wp_detail_drop_idle(ix, d);
+        wp_detail_drop(ix, d);
+    }
+    wp_spot_open(ix, holder, place, &s);
+    wp_spot_set(&s, 0, 0, 0);
+    wp_spot_close(ix, &s);
 }
 
-void wp_tree_unguess(struct wp_index *ix, uint32_t loc)
+/* Something was lost at the place: guesses before it that nothing speaks for any more end, and runs
+ * that are empty go. */
+void wp_hold_lost(struct wp_index *ix, uint32_t holder, uint32_t place)
 {
-    struct wp_loc *l = wp_loc_at(ix, loc);
+    uint32_t low = place;
 
-    if (!l->guess)
-        return;
-    wp_tree_count(ix, l, -1);
-    l->guess = 0;
-    l->sure = 0;
-    wp_tree_count(ix, l, 1);
-    wp_tree_drop_idle(ix, loc);
+    for (uint32_t p = place; ix->holders[holder].guesses;) {
+        uint64_t look;
+
+        p = wp_place_before(ix, p);
+        if (p == WP_NOWHERE)
+            break;
+        look = wp_part_look(ix, p, holder);
+        if (!look)
+            continue;
+        if (!(look & WP_SPAN_GUESS) || has_below(ix, holder, p))
+            break;
+        wp_hold_unguess(ix, holder, p);
+    }
+    wp_run_settle(ix, wp_place_run(low));
 }
 
-bool wp_tree_give(struct wp_index *ix, uint32_t name, uint8_t tier, bool vague)
+/* Guesses at the place and before it that nothing speaks for end. */
+void wp_hold_unsupported(struct wp_index *ix, uint32_t holder, uint32_t place)
 {
-    struct wp_name *n = wp_name_at(ix, name);
-    struct wp_loc *l = wp_loc_at(ix, n->loc);
+    if (wp_part_look(ix, place, holder) & WP_SPAN_GUESS && !has_below(ix, holder, place))
+        wp_hold_unguess(ix, holder, place);
+    wp_hold_lost(ix, holder, place);
+}
 
-    if (n->copies[tier] == WP_COPIES_MAX)
+/* Names. */
+
+bool wp_hold_find(const struct wp_index *ix, struct wp_shelf *shelf, uint64_t engine,
+                  struct wp_known *k)
+{
+    k->value = shelf ? wp_book_find(&shelf->book, engine) : NULL;
+    if (!k->value)
         return false;
-    n->copies[tier]++; /* first, so that it is not idle when the guess goes */
-    wp_tree_unguess(ix, n->loc);
-    wp_tree_count(ix, l, -1);
-    l->sure = wp_loc_sure(ix, l);
-    l->epoch = ix->holders[l->holder].epoch;
-    l->held |= (uint8_t)(1u << tier);
-    l->sure |= (uint8_t)(1u << tier);
-    l->vague |= vague;
-    if (l->vague)
-        l->sure = 0;
-    wp_tree_count(ix, l, 1);
-    wp_tree_touch(ix, n->loc);
+    k->shelf = shelf;
+    k->engine = engine;
+    k->name = *k->value & WP_NAMED ? *k->value & ~WP_NAMED : 0;
+    k->place = k->name ? wp_detail_at(ix, wp_name_at(ix, k->name)->detail)->place : *k->value;
     return true;
 }
 
-/* The last copy that some name had in the tier is gone: so is the tier, unless another name has
- * one. */
-static void lose(struct wp_index *ix, uint32_t loc, int tier)
+bool wp_hold_idle(const struct wp_index *ix, const struct wp_known *k)
 {
-    struct wp_loc *l = wp_loc_at(ix, loc);
-
-    for (uint32_t n = l->names; n; n = wp_name_at(ix, n)->next)
-        if (wp_name_at(ix, n)->copies[tier])
-            return;
-    wp_tree_count(ix, l, -1);
-    l->held &= (uint8_t) ~(1u << tier);
-    l->sure &= (uint8_t) ~(1u << tier);
-    if (!l->held)
-        l->vague = 0;
-    wp_tree_count(ix, l, 1);
+    return k->name && wp_name_idle(wp_name_at(ix, k->name));
 }
 
-void wp_tree_take(struct wp_index *ix, uint32_t name, uint8_t tier)
+/* Makes room for a name of its own; 0: no memory. */
+static uint32_t detail_for(struct wp_index *ix, uint32_t holder, uint32_t place,
+                           const struct wp_spot *s)
 {
-    struct wp_name *n = wp_name_at(ix, name);
-    uint32_t loc = n->loc;
+    uint32_t d = wp_detail_of(ix, holder, place);
 
-    if (--n->copies[tier])
-        return;
-    lose(ix, loc, tier);
-    if (wp_name_idle(n))
-        wp_tree_drop_name(ix, name);
-    wp_tree_settle(ix, loc);
+    if (!wp_details_reserve(ix))
+        return 0;
+    if (d)
+        return d;
+    d = wp_detail_make(ix, holder, place);
+    if (wp_look_real(wp_spot_look(s))) { /* the one name that was there is plain */
+        wp_detail_at(ix, d)->rest = wp_look_tiers(wp_spot_look(s));
+        wp_detail_at(ix, d)->rest_windows = s->part.windows[s->off];
+    }
+    return d;
 }
 
-void wp_tree_forget(struct wp_index *ix, uint32_t name)
+/* The plain name gets a number, because it has more copies than a book can say. */
+static bool make_known(struct wp_index *ix, uint32_t holder, struct wp_known *k,
+                       const struct wp_spot *s)
 {
-    struct wp_name *n = wp_name_at(ix, name);
-    uint32_t loc = n->loc;
+    uint32_t d = detail_for(ix, holder, k->place, s);
+    struct wp_detail *it;
 
-    for (int t = 0; t < WP_TIER_MAX; t++)
-        if (n->copies[t]) {
-            n->copies[t] = 0;
-            lose(ix, loc, t);
-        }
-    wp_tree_drop_name(ix, name);
-    wp_tree_settle(ix, loc);
-}
-
-bool wp_tree_disown(struct wp_index *ix, uint32_t loc)
-{
-    struct wp_loc *l = wp_loc_at(ix, loc);
-    uint8_t gone = wp_loc_tiers(l) & (uint8_t)~wp_loc_sure(ix, l);
-
-    if (!gone)
+    if (!d)
         return false;
-    if (l->guess) {
-        wp_tree_unguess(ix, loc);
-        wp_tree_settle(ix, loc);
+    it = wp_detail_at(ix, d);
+    k->name = wp_name_make(ix, d, k->shelf, k->engine);
+    for (int t = 0; t < WP_TIER_MAX; t++)
+        wp_name_at(ix, k->name)->copies[t] = it->rest >> t & 1;
+    wp_name_at(ix, k->name)->windows = it->rest_windows;
+    it->rest = 0;
+    it->rest_windows = 0;
+    *k->value = WP_NAMED | k->name;
+    return true;
+}
+
+static void held_more(struct wp_index *ix, struct wp_spot *s, uint8_t tiers, uint8_t sure,
+                      bool vague)
+{
+    uint64_t look = wp_spot_look(s);
+    uint64_t flags = (look & WP_SPAN_VAGUE) | (vague ? WP_SPAN_VAGUE : 0);
+    uint32_t d = look & WP_SPAN_GUESS ? wp_detail_of(ix, s->holder, s->place) : 0;
+
+    if (look & WP_SPAN_GUESS)
+        look = 0;
+    if (d)
+        wp_detail_drop_idle(ix, d);
+    wp_spot_set(s, wp_look_tiers(look) | tiers, wp_span_sure(look) | sure, flags);
+}
+
+/* After names changed: the windows' bits, and whether there must be a detail. */
+void wp_spot_sum_up(struct wp_index *ix, struct wp_spot *s)
+{
+    uint32_t d = wp_detail_of(ix, s->holder, s->place);
+
+    if (!d)
+        return;
+    s->part.windows[s->off] = wp_look_real(wp_spot_look(s)) ? wp_detail_windows(ix, d) : 0;
+    wp_detail_normalise(ix, d, (wp_spot_look(s) & WP_SPAN_GUESS) != 0);
+}
+
+bool wp_hold_give(struct wp_index *ix, uint32_t holder, struct wp_known *k, uint8_t tier,
+                  bool vague)
+{
+    uint32_t d = wp_detail_of(ix, holder, k->place);
+    uint8_t bit = (uint8_t)(1u << tier);
+    struct wp_spot s;
+    uint8_t has;
+
+    wp_spot_open(ix, holder, k->place, &s);
+    has = d ? wp_detail_at(ix, d)->rest : wp_look_tiers(wp_spot_look(&s));
+    if (!k->name && has & bit && !make_known(ix, holder, k, &s))
+        return false;
+    if (k->name) {
+        if (wp_name_at(ix, k->name)->copies[tier] == WP_COPIES_MAX)
+            return false;
+        wp_name_at(ix, k->name)->copies[tier]++;
+    } else if (d) {
+        wp_detail_at(ix, d)->rest |= bit;
+    }
+    held_more(ix, &s, bit, bit, vague);
+    wp_spot_sum_up(ix, &s);
+    return wp_spot_close(ix, &s);
+}
+
+bool wp_hold_arrive(struct wp_index *ix, const struct wp_arrival *a)
+{
+    struct wp_shelf *shelf = wp_shelf_make(ix, a->holder, a->space, a->group, -1);
+    uint8_t tiers = wp_copies_tiers(a->copies);
+    uint32_t d = wp_detail_of(ix, a->holder, a->place), name;
+    bool plain = !d && !a->awaited;
+    struct wp_spot s;
+
+    if (!shelf || wp_book_reserve(&shelf->book, ix->keys.secret, 1, &ix->budget) < 0)
+        return false;
+    wp_spot_open(ix, a->holder, a->place, &s);
+    for (int t = 0; t < WP_TIER_MAX; t++)
+        plain = plain && a->copies[t] <= 1;
+    if (plain && !wp_look_real(wp_spot_look(&s))) {
+        wp_book_put(&shelf->book, a->engine, a->place);
+        s.part.windows[s.off] = ix->holders[a->holder].windows
+                                    ? wp_windows_with(ix, a->holder, a->space, a->engine)
+                                    : 0;
+        held_more(ix, &s, tiers, a->sure & tiers, a->vague);
+        return wp_spot_close(ix, &s);
+    }
+    d = detail_for(ix, a->holder, a->place, &s);
+    if (!d)
+        return false;
+    name = wp_name_make(ix, d, shelf, a->engine);
+    memcpy(wp_name_at(ix, name)->copies, a->copies, sizeof a->copies);
+    if (ix->holders[a->holder].windows)
+        wp_name_at(ix, name)->windows = wp_windows_with(ix, a->holder, a->space, a->engine);
+    wp_book_put(&shelf->book, a->engine, WP_NAMED | name);
+    if (!a->awaited)
+        held_more(ix, &s, tiers, a->sure & tiers, a->vague);
+    wp_spot_sum_up(ix, &s);
+    return wp_spot_close(ix, &s);
+}
+
+/* The tiers that the names at the spot no longer have are gone. */
+void wp_spot_less(struct wp_spot *s, uint8_t named)
+{
+    uint64_t look = wp_spot_look(s);
+
+    wp_spot_set(s, wp_look_tiers(look) & named, wp_span_sure(look) & named, look & WP_SPAN_VAGUE);
+}
+
+static void take_off(struct wp_index *ix, uint32_t holder, struct wp_known *k, uint8_t tiers,
+                     struct wp_spot *s)
+{
+    uint32_t d = wp_detail_of(ix, holder, k->place);
+    uint8_t left;
+
+    if (!d) { /* plain, and the only one */
+        left = wp_look_tiers(wp_spot_look(s)) & (uint8_t)~tiers;
+        if (!left)
+            wp_book_del(&k->shelf->book, k->engine);
+    } else if (!k->name) {
+        wp_detail_at(ix, d)->rest &= (uint8_t)~tiers;
+        if (!wp_detail_at(ix, d)->rest) {
+            wp_detail_at(ix, d)->rest_windows = 0;
+            wp_book_del(&k->shelf->book, k->engine);
+        }
+        left = wp_detail_tiers(ix, d);
+    } else {
+        for (int t = 0; t < WP_TIER_MAX; t++)
+            if (tiers >> t & 1)
+                wp_name_at(ix, k->name)->copies[t] = 0;
+        left = wp_detail_tiers(ix, d);
+        if (wp_name_idle(wp_name_at(ix, k->name)))
+            wp_name_drop(ix, k->name);
+    }
+    wp_spot_less(s, left);
+    wp_spot_sum_up(ix, s);
+    wp_spot_close(ix, s);
+    if (!left)
+        wp_hold_lost(ix, holder, s->place);
+}
+
+bool wp_hold_take(struct wp_index *ix, uint32_t holder, struct wp_known *k, uint8_t tier)
+{
+    uint8_t bit = (uint8_t)(1u << tier), has;
+    uint32_t d = wp_detail_of(ix, holder, k->place);
+    struct wp_spot s;
+
+    wp_spot_open(ix, holder, k->place, &s);
+    if (k->name && !wp_name_at(ix, k->name)->copies[tier]) {
+        if (!wp_name_idle(wp_name_at(ix, k->name)) || !(wp_spot_look(&s) & WP_SPAN_GUESS) ||
+            wp_look_tiers(wp_spot_look(&s)) != bit)
+            return false;
+        wp_hold_unguess(ix, holder, k->place);
+        wp_hold_lost(ix, holder, k->place);
         return true;
     }
-    for (uint32_t n = l->names; n; n = wp_name_at(ix, n)->next)
-        for (int t = 0; t < WP_TIER_MAX; t++)
-            if (gone >> t & 1)
-                wp_name_at(ix, n)->copies[t] = 0;
-    wp_tree_count(ix, l, -1);
-    l->held &= (uint8_t)~gone;
-    l->sure &= l->held; /* bits of before the last doubt */
-    if (!l->held)
-        l->vague = 0;
-    wp_tree_count(ix, l, 1);
-    wp_tree_drop_idle(ix, loc);
-    wp_tree_settle(ix, loc);
+    if (k->name && wp_name_at(ix, k->name)->copies[tier] > 1) {
+        wp_name_at(ix, k->name)->copies[tier]--;
+        wp_spot_sum_up(ix, &s);
+        return true;
+    }
+    has = d ? wp_detail_at(ix, d)->rest : wp_look_tiers(wp_spot_look(&s));
+    if (!k->name && !(has & bit))
+        return false;
+    take_off(ix, holder, k, bit, &s);
     return true;
 }
 
-/* Returns the holder's loc before it. */
-static uint32_t drop_loc(struct wp_index *ix, uint32_t loc)
+void wp_hold_forget(struct wp_index *ix, uint32_t holder, struct wp_known *k)
 {
-    const struct wp_loc *l = wp_loc_at(ix, loc);
-    uint32_t node = l->node, up = wp_tree_loc(ix, wp_node_at(ix, node)->parent, l->holder);
+    struct wp_spot s;
 
-    wp_tree_drop_idle(ix, loc);
-    wp_tree_unleaf(ix, loc);
-    wp_tree_unlink_loc(ix, loc);
-    if (!wp_node_at(ix, node)->locs) {
-        wp_tree_unlink_node(ix, node, l->holder);
-        wp_pool_give(&ix->nodes, node);
+    wp_spot_open(ix, holder, k->place, &s);
+    if (wp_hold_idle(ix, k)) { /* the guess stands without it */
+        wp_name_drop(ix, k->name);
+        return;
     }
-    wp_pool_give(&ix->locs, loc);
-    return up;
+    take_off(ix, holder, k, 0xFF, &s);
 }
 
-void wp_tree_settle(struct wp_index *ix, uint32_t loc)
+bool wp_hold_guess(struct wp_index *ix, uint32_t holder, uint32_t place, uint8_t tier)
 {
-    while (loc) {
-        struct wp_loc *l = wp_loc_at(ix, loc);
+    struct wp_spot s;
 
-        if (!l->children)
-            wp_tree_unguess(ix, loc);
-        if (l->children || l->held) {
-            wp_tree_leaf(ix, loc);
-            return;
-        }
-        loc = drop_loc(ix, loc);
-        if (loc)
-            wp_loc_at(ix, loc)->children--;
+    wp_spot_open(ix, holder, place, &s);
+    if (wp_look_real(wp_spot_look(&s)))
+        return true;
+    if (wp_spot_look(&s) && wp_look_tiers(wp_spot_look(&s)) <= 1u << tier)
+        return true;
+    if (!wp_detail_of(ix, holder, place)) {
+        if (!wp_details_reserve(ix))
+            return false;
+        wp_detail_make(ix, holder, place);
     }
+    wp_spot_set(&s, (uint8_t)(1u << tier), 0, WP_SPAN_GUESS);
+    return wp_spot_close(ix, &s);
 }
 
-static void drop_leaf(struct wp_index *ix, uint32_t leaf)
+/* The restricting groups' bits. */
+
+void wp_hold_window(struct wp_index *ix, uint32_t holder, struct wp_known *k, int window, bool has)
 {
-    struct wp_loc *l = wp_loc_at(ix, leaf);
+    uint16_t bit = (uint16_t)(1u << window);
+    uint32_t d = wp_detail_of(ix, holder, k->place);
+    struct wp_spot s;
+    uint16_t *at;
 
-    wp_tree_count(ix, l, -1);
-    l->held = l->sure = 0;
-    l->vague = 0;
-    while (l->names)
-        wp_tree_drop_name(ix, l->names);
-    wp_tree_settle(ix, leaf);
-}
-
-void wp_tree_evict(struct wp_index *ix, uint32_t leaf)
-{
-    ix->evicted++;
-    drop_leaf(ix, leaf);
-}
-
-void wp_tree_clear(struct wp_index *ix, uint32_t holder)
-{
-    struct wp_holder *h = &ix->holders[holder];
-
-    while (wp_holder_oldest(h))
-        drop_leaf(ix, wp_holder_oldest(h));
-    while (h->oldest_window)
-        wp_window_drop(ix, h->oldest_window);
+    wp_spot_open(ix, holder, k->place, &s);
+    at = k->name ? &wp_name_at(ix, k->name)->windows
+         : d     ? &wp_detail_at(ix, d)->rest_windows
+                 : &s.part.windows[s.off];
+    *at = (uint16_t)(has ? *at | bit : *at & ~bit);
+    if (d)
+        s.part.windows[s.off] = wp_look_real(wp_spot_look(&s)) ? wp_detail_windows(ix, d) : 0;
+    wp_spot_close(ix, &s);
 }

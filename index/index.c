@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index's frame: spaces, holders, figures.  What is inside is told in index/tree.h. */
-#include "index/tree.h"
+/* The index's frame: spaces, holders, figures.  What is inside is told in index/inside.h. */
+#include "index/inside.h"
 
 #include "base/mem.h"
 
@@ -8,43 +8,71 @@
 
 enum { SPACES_MAX = 65535 };
 
-static int lock_init(pthread_rwlock_t *lock)
+static pthread_mutex_t *lock_of(const struct wp_index *ix)
 {
-    pthread_rwlockattr_t attr;
-    int rc;
-
-    pthread_rwlockattr_init(&attr);
-    /* the writer must not starve behind a stream of readers */
-    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    rc = pthread_rwlock_init(lock, &attr);
-    pthread_rwlockattr_destroy(&attr);
-    return -rc;
+    return (pthread_mutex_t *)&ix->lock; /* reading changes nothing but the lock */
 }
 
-static pthread_rwlock_t *lock_of(const struct wp_index *ix)
+static void give_back(void *ctx, uint32_t kind, uint64_t ref)
 {
-    return (pthread_rwlock_t *)&ix->lock; /* reading changes nothing but the lock */
+    struct wp_index *ix = ctx;
+
+    if (kind == WP_RETIRED_RUN)
+        wp_run_free(ix, (uint32_t)ref);
+    else if (kind == WP_RETIRED_ROSTER)
+        wp_roster_free(ix, ref);
+    else
+        wp_free((void *)(uintptr_t)ref);
+}
+
+static void slabs_init(struct wp_index *ix)
+{
+    wp_slab_init(&ix->runs, sizeof(struct wp_run), 10, WP_RUNS_MAX);
+    wp_slab_init(&ix->owns, sizeof(struct wp_run_own), 10, WP_RUNS_MAX);
+    wp_slab_init(&ix->chunks, WP_CHUNK * sizeof(uint64_t), 9, UINT32_MAX);
+    for (uint32_t c = 0; c < WP_ROSTER_CLASSES; c++)
+        wp_slab_init(&ix->rosters[c], 32u << c, c < 9 ? 9 - c : 0, UINT32_MAX);
 }
 
 int wp_index_create(struct wp_index **out, const struct wp_index_conf *conf, struct wp_err *err)
 {
-    struct wp_index *ix = wp_calloc(1, sizeof *ix);
+    struct wp_index *ix = wp_aligned_alloc(64, (sizeof *ix + 63) / 64 * 64);
     int rc;
 
     if (!ix)
         return wp_fail(err, WP_ENOMEM, "index: out of memory");
-    rc = lock_init(&ix->lock);
-    if (rc < 0) {
-        wp_free(ix);
-        return wp_fail(err, rc, "index: lock: %s", wp_strerror(rc));
-    }
+    memset(ix, 0, sizeof *ix);
+    rc = wp_epoch_init(&ix->epoch, give_back, ix);
+    slabs_init(ix);
     ix->conf = *conf;
-    ix->budget = (struct wp_budget){sizeof *ix, conf->cap_bytes};
-    ix->nodes.size = sizeof(struct wp_node);
-    ix->locs.size = sizeof(struct wp_loc);
+    ix->budget = (struct wp_budget){
+        sizeof *ix, conf->cap_bytes - conf->cap_bytes / 16}; /* removals may go beyond */
+    wp_keys_init(&ix->keys, conf->secret);
     ix->names.size = sizeof(struct wp_name);
+    ix->details.size = sizeof(struct wp_detail);
+    wp_floats_init(&ix->floats);
+    ix->words = 1;
+    if (rc == 0)
+        rc = wp_census_make(ix);
+    if (rc == 0)
+        rc = -pthread_mutex_init(&ix->lock, NULL);
+    if (rc < 0) {
+        wp_free(atomic_load(&ix->census));
+        wp_epoch_fini(&ix->epoch);
+        wp_free(ix);
+        return wp_fail(err, rc, "index: %s", wp_strerror(rc));
+    }
     *out = ix;
     return 0;
+}
+
+static void holder_fini(struct wp_index *ix, struct wp_holder *h)
+{
+    for (uint32_t i = 0; i < h->shelves; i++)
+        wp_book_fini(&h->shelf[i].book, &ix->budget);
+    wp_budget_free(&ix->budget, h->shelf, h->shelves_cap, sizeof *h->shelf);
+    h->shelf = NULL;
+    h->shelves = h->shelves_cap = 0;
 }
 
 void wp_index_destroy(struct wp_index *ix)
@@ -56,15 +84,23 @@ void wp_index_destroy(struct wp_index *ix)
         wp_free(ix->spaces[i].domain);
     }
     wp_free(ix->spaces);
+    for (uint32_t i = 0; i < ix->n_holders; i++)
+        holder_fini(ix, &ix->holders[i]);
     wp_free(ix->holders);
-    wp_table_fini(&ix->children, &ix->budget);
-    wp_table_fini(&ix->at, &ix->budget);
-    wp_table_fini(&ix->named, &ix->budget);
-    wp_table_fini(&ix->heads, &ix->budget);
-    wp_pool_fini(&ix->nodes, &ix->budget);
-    wp_pool_fini(&ix->locs, &ix->budget);
+    wp_epoch_fini(&ix->epoch);
+    wp_free(atomic_load(&ix->census));
+    wp_heads_fini(&ix->heads[0], &ix->budget);
+    wp_heads_fini(&ix->heads[1], &ix->budget);
+    wp_slab_fini(&ix->runs, &ix->budget);
+    wp_slab_fini(&ix->owns, &ix->budget);
+    wp_slab_fini(&ix->chunks, &ix->budget);
+    for (int c = 0; c < WP_ROSTER_CLASSES; c++)
+        wp_slab_fini(&ix->rosters[c], &ix->budget);
+    wp_floats_fini(&ix->floats, &ix->budget);
+    wp_table_fini(&ix->detailed, &ix->budget);
     wp_pool_fini(&ix->names, &ix->budget);
-    pthread_rwlock_destroy(&ix->lock);
+    wp_pool_fini(&ix->details, &ix->budget);
+    pthread_mutex_destroy(&ix->lock);
     wp_free(ix);
 }
 
@@ -106,14 +142,16 @@ static int add_space(struct wp_index *ix, struct wp_str model, uint32_t block_si
         return WP_ENOMEM;
     sp.model = wp_strndup(model.n ? model.p : "", model.n);
     sp.domain = wp_strndup(domain.n ? domain.p : "", domain.n);
-    if (!sp.model || !sp.domain || !wp_tree_reserve(ix, 1, 0, 0)) {
-        wp_free(sp.model);
-        wp_free(sp.domain);
-        return WP_ENOMEM;
+    sp.root = wp_keys_root(&ix->keys, ix->n_spaces);
+    if (sp.model && sp.domain) {
+        ix->spaces[ix->n_spaces++] = sp;
+        if (wp_census_make(ix) == 0)
+            return 0;
+        ix->n_spaces--;
     }
-    sp.root = wp_tree_make_root(ix, ix->n_spaces);
-    ix->spaces[ix->n_spaces++] = sp;
-    return 0;
+    wp_free(sp.model);
+    wp_free(sp.domain);
+    return WP_ENOMEM;
 }
 
 int wp_index_space(struct wp_index *ix, struct wp_str model, uint32_t block_size,
@@ -123,7 +161,7 @@ int wp_index_space(struct wp_index *ix, struct wp_str model, uint32_t block_size
     uint32_t i = 0;
     int rc = 0;
 
-    pthread_rwlock_wrlock(&ix->lock);
+    pthread_mutex_lock(&ix->lock);
     for (; i < ix->n_spaces; i++) {
         const struct wp_space *sp = &ix->spaces[i];
 
@@ -133,62 +171,12 @@ int wp_index_space(struct wp_index *ix, struct wp_str model, uint32_t block_size
     }
     if (i == ix->n_spaces)
         rc = add_space(ix, model, block_size, domain, kind);
-    pthread_rwlock_unlock(&ix->lock);
+    pthread_mutex_unlock(&ix->lock);
     if (rc < 0)
         return wp_fail(err, rc, "index: space of model " WP_STR_FMT ": %s", WP_STR_ARG(model),
                        rc == WP_ENOMEM ? "out of memory" : "there are 65535 already");
     *space = i;
     return 0;
-}
-
-static int add_holder(struct wp_index *ix, enum wp_holder_kind kind, uint32_t node,
-                      uint32_t *holder)
-{
-    uint32_t i = 0;
-    struct wp_holder *h;
-
-    while (i < ix->n_holders && ix->holders[i].live)
-        i++;
-    if (array_grow(&ix->budget, &ix->holders, i, &ix->holders_cap, sizeof *h) < 0)
-        return WP_ENOMEM;
-    h = &ix->holders[i];
-    *h = (struct wp_holder){.live = true,
-                            .kind = kind,
-                            .node = node,
-                            .next_rank = WP_NO_HOLDER,
-                            .first_rank = WP_NO_HOLDER};
-    if (node != WP_NO_HOLDER) {
-        h->next_rank = ix->holders[node].first_rank;
-        ix->holders[node].first_rank = i;
-    }
-    if (i == ix->n_holders)
-        ix->n_holders++;
-    *holder = i;
-    return 0;
-}
-
-int wp_index_holder(struct wp_index *ix, enum wp_holder_kind kind, uint32_t node, uint32_t *holder,
-                    struct wp_err *err)
-{
-    int rc;
-
-    pthread_rwlock_wrlock(&ix->lock);
-    if (node != WP_NO_HOLDER &&
-        (kind != WP_HOLDER_RANK || node >= ix->n_holders || !ix->holders[node].live ||
-         ix->holders[node].kind != WP_HOLDER_NODE))
-        rc = WP_EINVAL;
-    else
-        rc = add_holder(ix, kind, node, holder);
-    pthread_rwlock_unlock(&ix->lock);
-    if (rc < 0)
-        return wp_fail(err, rc, "index: new holder: %s",
-                       rc == WP_ENOMEM ? "out of memory" : "its node is not one");
-    return 0;
-}
-
-static bool live(const struct wp_index *ix, uint32_t holder)
-{
-    return holder < ix->n_holders && ix->holders[holder].live;
 }
 
 static void leave_node(struct wp_index *ix, uint32_t rank)
@@ -204,63 +192,133 @@ static void leave_node(struct wp_index *ix, uint32_t rank)
     ix->holders[rank].node = ix->holders[rank].next_rank = WP_NO_HOLDER;
 }
 
+/* Its number is free. */
+static void end_holder(struct wp_index *ix, uint32_t holder)
+{
+    leave_node(ix, holder);
+    while (ix->holders[holder].first_rank != WP_NO_HOLDER)
+        leave_node(ix, ix->holders[holder].first_rank);
+    ix->holders[holder].live = false;
+    holder_fini(ix, &ix->holders[holder]);
+    while (ix->n_holders && !ix->holders[ix->n_holders - 1].live)
+        ix->n_holders--;
+}
+
+static int add_holder(struct wp_index *ix, enum wp_holder_kind kind, uint32_t node,
+                      uint32_t *holder)
+{
+    uint32_t i = 0;
+    struct wp_holder *h;
+
+    while (i < ix->n_holders && ix->holders[i].live)
+        i++;
+    if (i == WP_HOLDERS_MAX)
+        return WP_ETOOBIG;
+    if (array_grow(&ix->budget, &ix->holders, i, &ix->holders_cap, sizeof *h) < 0)
+        return WP_ENOMEM;
+    h = &ix->holders[i];
+    *h = (struct wp_holder){.live = true,
+                            .kind = kind,
+                            .node = node,
+                            .next_rank = WP_NO_HOLDER,
+                            .first_rank = WP_NO_HOLDER};
+    if (node != WP_NO_HOLDER) {
+        h->next_rank = ix->holders[node].first_rank;
+        ix->holders[node].first_rank = i;
+    }
+    if (i == ix->n_holders)
+        ix->n_holders++;
+    if (wp_census_make(ix) < 0) {
+        end_holder(ix, i);
+        return WP_ENOMEM;
+    }
+    *holder = i;
+    return 0;
+}
+
+int wp_index_holder(struct wp_index *ix, enum wp_holder_kind kind, uint32_t node, uint32_t *holder,
+                    struct wp_err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&ix->lock);
+    if (node != WP_NO_HOLDER &&
+        (kind != WP_HOLDER_RANK || node >= ix->n_holders || !ix->holders[node].live ||
+         ix->holders[node].kind != WP_HOLDER_NODE))
+        rc = WP_EINVAL;
+    else
+        rc = add_holder(ix, kind, node, holder);
+    pthread_mutex_unlock(&ix->lock);
+    if (rc < 0)
+        return wp_fail(err, rc, "index: new holder: %s",
+                       rc == WP_ENOMEM    ? "out of memory"
+                       : rc == WP_ETOOBIG ? "there are 65535 already"
+                                          : "its node is not one");
+    return 0;
+}
+
+static bool live(const struct wp_index *ix, uint32_t holder)
+{
+    return holder < ix->n_holders && ix->holders[holder].live;
+}
+
 void wp_index_drop(struct wp_index *ix, uint32_t holder)
 {
-    pthread_rwlock_wrlock(&ix->lock);
+    pthread_mutex_lock(&ix->lock);
     if (live(ix, holder)) {
-        wp_tree_clear(ix, holder);
-        leave_node(ix, holder);
-        while (ix->holders[holder].first_rank != WP_NO_HOLDER)
-            leave_node(ix, ix->holders[holder].first_rank);
-        ix->holders[holder].live = false;
-        while (ix->n_holders && !ix->holders[ix->n_holders - 1].live)
-            ix->n_holders--;
+        ix->holders[holder].live = false; /* readers: gone at once; then it is swept */
+        wp_census_make(ix);
+        wp_hold_clear(ix, holder);
+        end_holder(ix, holder);
+        wp_census_make(ix);
+        wp_epoch_reclaim(&ix->epoch);
     }
-    pthread_rwlock_unlock(&ix->lock);
+    pthread_mutex_unlock(&ix->lock);
 }
 
 void wp_index_clear(struct wp_index *ix, uint32_t holder)
 {
-    pthread_rwlock_wrlock(&ix->lock);
-    if (live(ix, holder))
-        wp_tree_clear(ix, holder);
-    pthread_rwlock_unlock(&ix->lock);
+    pthread_mutex_lock(&ix->lock);
+    if (live(ix, holder)) {
+        wp_hold_clear(ix, holder);
+        wp_epoch_reclaim(&ix->epoch);
+    }
+    pthread_mutex_unlock(&ix->lock);
 }
 
 void wp_index_doubt(struct wp_index *ix, uint32_t holder)
 {
-    pthread_rwlock_wrlock(&ix->lock);
+    pthread_mutex_lock(&ix->lock);
     if (live(ix, holder)) {
-        ix->sure -= ix->holders[holder].sure;
-        ix->holders[holder].sure = 0;
-        ix->holders[holder].epoch++;
+        wp_hold_doubt(ix, holder);
+        wp_epoch_reclaim(&ix->epoch);
     }
-    pthread_rwlock_unlock(&ix->lock);
+    pthread_mutex_unlock(&ix->lock);
 }
 
 size_t wp_index_holders(const struct wp_index *ix)
 {
     size_t n;
 
-    pthread_rwlock_rdlock(lock_of(ix));
+    pthread_mutex_lock(lock_of(ix));
     n = ix->n_holders;
-    pthread_rwlock_unlock(lock_of(ix));
+    pthread_mutex_unlock(lock_of(ix));
     return n;
 }
 
 void wp_index_stats(const struct wp_index *ix, struct wp_index_stats *s)
 {
-    pthread_rwlock_rdlock(lock_of(ix));
+    pthread_mutex_lock(lock_of(ix));
     *s = (struct wp_index_stats){
         .blocks = ix->blocks,
         .locations = ix->locations,
-        .floating = ix->floating,
+        .floating = ix->floats.blocks,
         .doubtful = ix->locations - ix->sure,
         .bytes = ix->budget.bytes,
         .cap_bytes = ix->conf.cap_bytes,
         .evicted = ix->evicted,
     };
-    pthread_rwlock_unlock(lock_of(ix));
+    pthread_mutex_unlock(lock_of(ix));
 }
 
 void wp_index_holder_stats(const struct wp_index *ix, uint32_t holder,
@@ -268,22 +326,36 @@ void wp_index_holder_stats(const struct wp_index *ix, uint32_t holder,
 {
     memset(tier_blocks, 0, WP_TIER_MAX * sizeof tier_blocks[0]);
     *doubtful = 0;
-    pthread_rwlock_rdlock(lock_of(ix));
+    pthread_mutex_lock(lock_of(ix));
     if (live(ix, holder)) {
         memcpy(tier_blocks, ix->holders[holder].tier, sizeof ix->holders[holder].tier);
         for (int t = 0; t < WP_TIER_MAX; t++)
             *doubtful += tier_blocks[t];
         *doubtful -= ix->holders[holder].sure;
     }
-    pthread_rwlock_unlock(lock_of(ix));
+    pthread_mutex_unlock(lock_of(ix));
 }
 
 uint64_t wp_index_holder_floating(const struct wp_index *ix, uint32_t holder)
 {
     uint64_t n;
 
-    pthread_rwlock_rdlock(lock_of(ix));
+    pthread_mutex_lock(lock_of(ix));
     n = live(ix, holder) ? ix->holders[holder].floating : 0;
-    pthread_rwlock_unlock(lock_of(ix));
+    pthread_mutex_unlock(lock_of(ix));
     return n;
+}
+
+size_t wp_index_confirm(struct wp_index *ix, uint32_t holder, uint32_t space,
+                        const uint64_t local[], size_t n, size_t blocks)
+{
+    size_t changed = 0;
+
+    pthread_mutex_lock(&ix->lock);
+    if (space < ix->n_spaces && live(ix, holder)) {
+        changed = wp_hold_confirm(ix, holder, space, local, n, blocks);
+        wp_epoch_reclaim(&ix->epoch);
+    }
+    pthread_mutex_unlock(&ix->lock);
+    return changed;
 }

@@ -24,8 +24,10 @@
  * group's name for a block places it, whichever of the two was stored first.
  *
  * Exact: equal to the oracle of tests/lib/oracle.h after any sequence of calls.  It may under-claim for a moment, never over-claim.
- * Threads: one at a time calls what changes it; any number may call overlap() meanwhile, and never wait.  (This first implementation guards
- * itself with a read-write lock; the interface does not show it.)
+ * Threads: overlap() takes no lock and waits for nobody, whoever changes the index meanwhile, even a writer that was stopped in the
+ * middle: of each block it says what the holder had at some moment of the call.  It does not allocate.  All other calls take their turn at one mutex; whoever
+ * changes the index publishes run by run (up to 128 blocks), so a long event becomes visible in parts.
+ * How it is built: index/inside.h.  Layout and figures: docs/bench-index.md.
  */
 #ifndef WP_INDEX_INDEX_H
 #define WP_INDEX_INDEX_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: everything that index/tree.h promises, checked one by one, and every figure counted
- * anew. */
-#include "index/tree.h"
+/* For tests: everything that one part of the index says of another is checked, and every figure
+ * counted anew. */
+#include "index/inside.h"
 
 #include "base/mem.h"
 
@@ -13,8 +13,8 @@ struct check {
     const struct wp_index *ix;
     struct wp_err *err;
     struct wp_holder *want; /* the holders' figures, counted */
-    uint64_t blocks, locations, sure, floating;
-    uint32_t nodes, locs, names, heads;
+    uint64_t blocks, locations, sure;
+    uint32_t runs, chunks, rosters, details, names, fnodes, fnames;
 };
 
 static bool wrong(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -30,243 +30,272 @@ static bool wrong(struct check *c, const char *fmt, ...)
     return false;
 }
 
-static bool check_names(struct check *c, uint32_t i, const struct wp_loc *l)
+static const struct wp_detail *detail_at(const struct check *c, uint32_t d)
 {
-    bool awaited = wp_node_at(c->ix, l->node)->flags & WP_NODE_AWAITED;
-    uint8_t held = 0;
+    return wp_pool_at(&c->ix->details, d);
+}
 
-    for (uint32_t n = l->names; n; n = wp_name_at(c->ix, n)->next, c->names++) {
-        const struct wp_name *it = wp_name_at(c->ix, n);
+static const struct wp_name *name_at(const struct check *c, uint32_t n)
+{
+    return wp_pool_at(&c->ix->names, n);
+}
 
-        if (c->names > c->ix->names.n)
-            return wrong(c, "names of loc %u go round", i);
-        if (it->loc != i || it->holder != l->holder ||
-            it->space != wp_node_at(c->ix, l->node)->space)
-            return wrong(c, "name %u is not of loc %u", n, i);
-        if (wp_tree_name(c->ix, it->holder, it->space, it->group, it->engine) != n)
-            return wrong(c, "name %u cannot be found", n);
-        if (wp_name_idle(it) && !l->guess && !awaited)
-            return wrong(c, "name %u has no copies", n);
+/* What one holder has of a run, into the counted figures; and whether it looks as it may. */
+static bool check_part(struct check *c, uint32_t run, uint32_t holder, wp_u128 *cover)
+{
+    struct wp_holder *h = &c->want[holder];
+    struct wp_part part;
+
+    wp_part_get(c->ix, run, holder, &part);
+    for (unsigned i = 0; i < WP_SEGMENT; i++) {
+        uint8_t tiers = wp_look_tiers(part.look[i]), sure = wp_span_sure(part.look[i]);
+
+        if (!tiers && !part.look[i] && !part.windows[i])
+            continue;
+        if (!tiers || i >= wp_run_len(wp_run_at(c->ix, run)) || !c->ix->holders[holder].live)
+            return wrong(c, "run %u, block %u: holder %u cannot have it", run, i, holder);
+        if ((sure & ~tiers) || (part.look[i] & WP_SPAN_VAGUE && sure) ||
+            (part.look[i] & WP_SPAN_GUESS && (tiers & (tiers - 1) || part.windows[i])))
+            return wrong(c, "run %u, block %u: holder %u has tiers %x, sure %x", run, i, holder,
+                         tiers, sure);
+        *cover |= (wp_u128)1 << i;
+        h->blocks++;
+        h->sure += (unsigned)__builtin_popcount(sure);
+        h->guesses += (part.look[i] & WP_SPAN_GUESS) != 0;
         for (int t = 0; t < WP_TIER_MAX; t++)
-            held |= (uint8_t)((it->copies[t] != 0) << t);
+            h->tier[t] += tiers >> t & 1;
+        c->locations += (unsigned)__builtin_popcount(tiers);
+        c->sure += (unsigned)__builtin_popcount(sure);
     }
-    if (held != l->held)
-        return wrong(c, "loc %u holds tiers %x, its names have %x", i, l->held, held);
-    if (awaited && (held || !l->names || wp_name_at(c->ix, l->names)->next))
-        return wrong(c, "loc %u is awaited and has not one idle name", i);
     return true;
 }
 
-static void count(struct check *c, const struct wp_node *node, const struct wp_loc *l)
+static bool check_run(struct check *c, uint32_t run, uint32_t parent, uint32_t space)
 {
-    struct wp_holder *h = &c->want[l->holder];
-    unsigned sure = (unsigned)__builtin_popcount(wp_loc_sure(c->ix, l));
+    const struct wp_run *r = wp_run_at(c->ix, run);
+    const struct wp_run_own *own = wp_own_at(c->ix, run);
+    wp_u128 cover = 0;
+    uint32_t place = r->parent;
+    uint64_t local = wp_run_local(c->ix, r, 0);
 
-    if (!wp_loc_tiers(l))
-        return;
-    h->blocks++;
-    if (node->flags & WP_NODE_FLOATS) {
-        h->floating++;
-        c->floating++;
-        return;
-    }
-    for (int t = 0; t < WP_TIER_MAX; t++)
-        if (wp_loc_tiers(l) >> t & 1) {
-            h->tier[t]++;
-            c->locations++;
-        }
-    h->sure += sure;
-    c->sure += sure;
-}
-
-static bool check_loc(struct check *c, uint32_t i, uint32_t node)
-{
-    const struct wp_loc *l = wp_loc_at(c->ix, i);
-    const struct wp_node *it = wp_node_at(c->ix, node);
-    uint32_t children = 0;
-    bool leaf;
-
-    if (c->locs++ > c->ix->locs.n)
-        return wrong(c, "locs of node %u go round", node);
-    if (l->node != node || l->holder >= c->ix->n_holders || !c->ix->holders[l->holder].live)
-        return wrong(c, "loc %u is of node %u and holder %u", i, l->node, l->holder);
-    if (wp_tree_loc(c->ix, node, l->holder) != i)
-        return wrong(c, "loc %u cannot be found", i);
-    if (it->parent && !(wp_node_at(c->ix, it->parent)->flags & WP_NODE_ROOT) &&
-        !wp_tree_loc(c->ix, it->parent, l->holder))
-        return wrong(c, "loc %u has none before it", i);
-    for (uint32_t k = it->child; k; k = wp_node_at(c->ix, k)->next)
-        children += wp_tree_loc(c->ix, k, l->holder) != 0;
-    if (children != l->children)
-        return wrong(c, "loc %u counts %u below it, there are %u", i, l->children, children);
-    if (!l->held && !l->children)
-        return wrong(c, "loc %u is good for nothing", i);
-    if ((l->sure & ~wp_loc_tiers(l)) || (l->vague && (l->sure || !l->held)) ||
-        (l->guess && (l->held || !l->children || (it->flags & WP_NODE_FLOATS))))
-        return wrong(c, "loc %u: held %x, sure %x, guess %u", i, l->held, l->sure, l->guess);
-    leaf = l->held && !l->children;
-    if (l->leaf != (leaf ? 1 + !!(it->flags & WP_NODE_FLOATS) : 0))
-        return wrong(c, "loc %u is in list of leaves %u", i, l->leaf);
-    count(c, it, l);
-    return check_names(c, i, l);
-}
-
-static bool check_node(struct check *c, uint32_t i, uint32_t parent)
-{
-    const struct wp_node *it = wp_node_at(c->ix, i);
-    uint32_t holders = 0, before = c->locs;
-
-    if (c->nodes++ > c->ix->nodes.n)
-        return wrong(c, "nodes go round at %u", i);
-    if (it->parent != parent)
-        return wrong(c, "node %u hangs below %u, not %u", i, it->parent, parent);
-    if (it->child && wp_node_at(c->ix, it->child)->prev)
-        return wrong(c, "the first child of node %u has one before it", i);
-    if (parent && wp_tree_child(c->ix, parent, it->local) != i)
-        return wrong(c, "node %u cannot be found", i);
-    if (parent && ((it->flags ^ wp_node_at(c->ix, parent)->flags) & WP_NODE_FLOATS))
-        return wrong(c, "node %u floats, or what is before it does, not both", i);
-    if (parent && (wp_node_at(c->ix, parent)->flags & WP_NODE_AWAITED))
-        c->heads++;
-    for (uint32_t l = it->locs; l; l = wp_loc_at(c->ix, l)->next) {
-        if (!check_loc(c, l, i))
+    if (r->gone || own->space != space || wp_run_len(r) == 0 ||
+        r->first + wp_run_len(r) > WP_SEGMENT)
+        return wrong(c, "run %u is not one", run);
+    if (parent ? wp_place_run(place) != parent : place != WP_NOWHERE)
+        return wrong(c, "run %u hangs below %x, not run %u", run, place, parent);
+    if (parent && wp_place_off(place) >= wp_run_len(wp_run_at(c->ix, parent)))
+        return wrong(c, "run %u hangs behind the end of run %u", run, parent);
+    if (wp_place_below(c->ix, space, place, local) != wp_place(run, 0))
+        return wrong(c, "run %u cannot be found", run);
+    for (unsigned i = 1; i < wp_run_len(r); i++)
+        if (wp_place_below(c->ix, space, wp_place(run, i - 1), wp_run_local(c->ix, r, i)) !=
+            wp_place(run, i))
+            return wrong(c, "block %u of run %u cannot be found", i, run);
+    for (uint32_t h = 0; h < c->ix->n_holders; h++)
+        if (!check_part(c, run, h, &cover))
             return false;
-        holders += wp_loc_tiers(wp_loc_at(c->ix, l)) != 0;
-    }
-    if (it->flags & WP_NODE_FLOATS)
-        return c->locs == before + 1 || wrong(c, "floating node %u is not one holder's", i);
-    c->blocks += holders != 0;
-    if (holders != it->holders)
-        return wrong(c, "node %u counts %u holders, there are %u", i, it->holders, holders);
-    return (it->flags & WP_NODE_ROOT) || it->locs || wrong(c, "node %u is nobody's", i);
+    if (cover != wp_run_cover(c->ix, run))
+        return wrong(c, "run %u does not know what is held of it", run);
+    if (!cover && !own->child)
+        return wrong(c, "run %u is good for nothing", run);
+    c->blocks += (unsigned)(__builtin_popcountll((uint64_t)cover) +
+                            __builtin_popcountll((uint64_t)(cover >> 64)));
+    c->chunks += (wp_run_len(r) + WP_CHUNK - 1) / WP_CHUNK;
+    c->rosters += (atomic_load(&((struct wp_run *)r)->who) & WP_WHO_ROSTER) != 0;
+    return c->runs++ <= c->ix->runs.n || wrong(c, "runs go round at %u", run);
 }
 
-static bool check_tree(struct check *c, uint32_t top)
+static bool check_space(struct check *c, uint32_t space)
 {
-    uint32_t node = top, parent = 0;
+    uint32_t run = c->ix->spaces[space].child, parent = 0;
 
-    for (;;) {
-        if (!check_node(c, node, parent))
+    while (run) {
+        if (!check_run(c, run, parent, space))
             return false;
-        if (wp_node_at(c->ix, node)->child) {
-            parent = node;
-            node = wp_node_at(c->ix, node)->child;
+        if (wp_own_at(c->ix, run)->child) {
+            parent = run;
+            run = wp_own_at(c->ix, run)->child;
             continue;
         }
-        while (node != top && !wp_node_at(c->ix, node)->next)
-            node = wp_node_at(c->ix, node)->parent;
-        if (node == top)
-            return true;
-        parent = wp_node_at(c->ix, node)->parent;
-        node = wp_node_at(c->ix, node)->next;
+        while (run && !wp_own_at(c->ix, run)->next) {
+            run = parent;
+            parent = run && wp_run_at(c->ix, run)->parent != WP_NOWHERE
+                         ? wp_place_run(wp_run_at(c->ix, run)->parent)
+                         : 0;
+        }
+        run = run ? wp_own_at(c->ix, run)->next : 0;
     }
-}
-
-/* The list of a holder's window names, walked both ways. */
-static bool check_windows(struct check *c, uint32_t holder)
-{
-    const struct wp_holder *h = &c->ix->holders[holder];
-    uint32_t older = 0;
-    uint64_t n = 0;
-
-    for (uint32_t i = h->oldest_window; i; older = i, i = wp_name_at(c->ix, i)->next, n++) {
-        const struct wp_name *it = wp_name_at(c->ix, i);
-
-        if (n > c->ix->names.n || it->loc != older || it->holder != holder || wp_name_idle(it) ||
-            !(it->group & WP_GROUP_WINDOW))
-            return wrong(c, "window name %u of holder %u stands wrong", i, holder);
-        if (wp_tree_name(c->ix, holder, it->space, it->group, it->engine) != i)
-            return wrong(c, "window name %u cannot be found", i);
-    }
-    c->names += (uint32_t)n;
-    return (older == h->youngest_window && n == h->windowed) ||
-           wrong(c, "the window names of holder %u are %u", holder, (unsigned)n);
-}
-
-static bool check_trees(struct check *c)
-{
-    for (uint32_t i = 0; i < c->ix->n_spaces; i++)
-        if (!check_tree(c, c->ix->spaces[i].root))
-            return false;
-    for (uint32_t i = 0; i < c->ix->named.cap; i++) {
-        uint32_t name = c->ix->named.slot[i].item, node;
-
-        if (!name || wp_name_at(c->ix, name)->group & WP_GROUP_WINDOW)
-            continue;
-        node = wp_loc_at(c->ix, wp_name_at(c->ix, name)->loc)->node;
-        if ((wp_node_at(c->ix, node)->flags & WP_NODE_AWAITED) && !check_tree(c, node))
-            return false;
-    }
-    for (uint32_t i = 0; i < c->ix->n_holders; i++)
-        if (!check_windows(c, i))
-            return false;
-    if (c->nodes != c->ix->nodes.n || c->nodes < c->ix->children.n)
-        return wrong(c, "%u nodes of %u can be reached", c->nodes, c->ix->nodes.n);
-    if (c->locs != c->ix->locs.n || c->locs != c->ix->at.n)
-        return wrong(c, "%u locs of %u can be reached", c->locs, c->ix->locs.n);
-    if (c->names != c->ix->names.n || c->names != c->ix->named.n)
-        return wrong(c, "%u names of %u can be reached", c->names, c->ix->names.n);
-    return c->heads == c->ix->heads.n || wrong(c, "%u heads, %u found", c->ix->heads.n, c->heads);
-}
-
-/* A list of leaves is walked both ways; that each leaf is in the right one, check_loc() has seen.
- */
-static bool check_leaves(struct check *c, uint32_t holder, int list)
-{
-    const struct wp_holder *h = &c->ix->holders[holder];
-    uint32_t older = 0, n = 0;
-
-    for (uint32_t l = h->oldest[list]; l; older = l, l = wp_loc_at(c->ix, l)->younger) {
-        const struct wp_loc *it = wp_loc_at(c->ix, l);
-
-        if (n++ > c->ix->locs.n || it->older != older || it->holder != holder ||
-            it->leaf != list + 1)
-            return wrong(c, "leaf %u of holder %u stands wrong", l, holder);
-    }
-    if (older != h->youngest[list])
-        return wrong(c, "the youngest leaf of holder %u is not the last", holder);
     return true;
 }
 
-static bool check_holders(struct check *c)
+static bool check_detail(struct check *c, uint32_t d, uint32_t holder)
 {
+    const struct wp_detail *it = detail_at(c, d);
+    uint64_t look = wp_part_look(c->ix, it->place, holder);
+    uint8_t tiers = it->rest;
+
+    if (it->holder != holder || wp_run_at(c->ix, wp_place_run(it->place))->gone)
+        return wrong(c, "detail %u is not of holder %u", d, holder);
+    for (uint32_t n = it->names; n; n = name_at(c, n)->next, c->names++) {
+        const struct wp_name *nm = name_at(c, n);
+        const struct wp_shelf *s = &c->ix->holders[holder].shelf[nm->book];
+        const uint32_t *value =
+            nm->book < c->ix->holders[holder].shelves ? wp_book_find(&s->book, nm->engine) : NULL;
+        uint8_t own = 0;
+
+        if (nm->detail != d || !value || *value != (WP_NAMED | n))
+            return wrong(c, "name %u of detail %u cannot be found", n, d);
+        for (int t = 0; t < WP_TIER_MAX; t++)
+            own |= (uint8_t)((nm->copies[t] != 0) << t);
+        if (!own && !(look & WP_SPAN_GUESS))
+            return wrong(c, "name %u has no copies", n);
+        tiers |= own;
+    }
+    if (look & WP_SPAN_GUESS ? tiers != 0 : tiers == 0 || tiers != wp_look_tiers(look))
+        return wrong(c, "detail %u has tiers %x, its place %x", d, tiers, wp_look_tiers(look));
+    return true;
+}
+
+struct entries {
+    struct check *c;
+    uint32_t holder;
+    uint64_t plain;
+    bool ok;
+};
+
+static bool check_entry(void *ctx, uint64_t key, uint32_t *value)
+{
+    struct entries *e = ctx;
+    uint64_t look;
+
+    (void)key;
+    if (*value & WP_NAMED || !e->ok)
+        return true;
+    if (wp_run_at(e->c->ix, wp_place_run(*value))->gone) {
+        e->ok = wrong(e->c, "holder %u has a name for a run that is gone", e->holder);
+        return true;
+    }
+    look = wp_part_look(e->c->ix, *value, e->holder);
+    if (!wp_look_real(look))
+        e->ok = wrong(e->c, "holder %u has a name for what it has not: %x", e->holder, *value);
+    e->plain++;
+    return true;
+}
+
+static bool check_names(struct check *c, uint32_t holder)
+{
+    struct wp_holder *h = &c->ix->holders[holder];
+    struct entries e = {.c = c, .holder = holder, .ok = true};
+    uint64_t windowed = 0, details = 0, rest = 0;
+
+    for (uint32_t i = 0; i < h->shelves; i++)
+        if (h->shelf[i].window < 0)
+            wp_book_sweep(&h->shelf[i].book, check_entry, &e);
+        else
+            windowed += h->shelf[i].book.n;
+    for (uint32_t d = h->detail; e.ok && d; d = detail_at(c, d)->next, details++) {
+        e.ok = check_detail(c, d, holder);
+        rest += detail_at(c, d)->rest != 0;
+    }
+    if (!e.ok)
+        return false;
+    c->details += (uint32_t)details;
+    if (windowed != h->windowed || details != h->details)
+        return wrong(c, "holder %u: %llu windowed, %llu details", holder,
+                     (unsigned long long)windowed, (unsigned long long)details);
+    /* each place that is held has one plain name, or a detail; those with a detail may have both */
+    if (e.plain - rest + details != c->want[holder].blocks)
+        return wrong(c, "holder %u has %llu blocks and %llu names for them", holder,
+                     (unsigned long long)c->want[holder].blocks,
+                     (unsigned long long)(e.plain - rest + details));
+    return true;
+}
+
+static bool check_holder(struct check *c, uint32_t holder)
+{
+    const struct wp_holder *h = &c->ix->holders[holder], *want = &c->want[holder];
+
+    if (!check_names(c, holder))
+        return false;
+    if (h->blocks - h->floating != want->blocks || h->sure != want->sure ||
+        h->guesses != want->guesses || memcmp(h->tier, want->tier, sizeof h->tier) != 0)
+        return wrong(c, "figures of holder %u are not what it holds", holder);
+    if (h->live && h->node != WP_NO_HOLDER && !c->ix->holders[h->node].live)
+        return wrong(c, "holder %u has a node that is gone", holder);
+    return true;
+}
+
+static bool check_floats(struct check *c)
+{
+    const struct wp_floats *f = &c->ix->floats;
+    uint64_t floating = 0;
+
     for (uint32_t i = 0; i < c->ix->n_holders; i++) {
-        const struct wp_holder *h = &c->ix->holders[i], *want = &c->want[i];
+        const struct wp_holder *h = &c->ix->holders[i];
+        uint32_t older = 0;
 
-        if (!check_leaves(c, i, 0) || !check_leaves(c, i, 1))
-            return false;
-        if (h->blocks != want->blocks || h->floating != want->floating || h->sure != want->sure ||
-            memcmp(h->tier, want->tier, sizeof h->tier) != 0)
-            return wrong(c, "figures of holder %u are not what it holds", i);
-        if (h->live && h->node != WP_NO_HOLDER && !c->ix->holders[h->node].live)
-            return wrong(c, "holder %u has a node that is gone", i);
+        floating += h->floating;
+        for (uint32_t l = h->floats.oldest; l; older = l, l = wp_fnode_at(f, l)->younger) {
+            const struct wp_fnode *n = wp_fnode_at(f, l);
+
+            if (n->older != older || n->holder != i || !n->leaf || n->child || !n->held)
+                return wrong(c, "floating leaf %u of holder %u stands wrong", l, i);
+        }
+        if (older != h->floats.youngest)
+            return wrong(c, "the youngest floating leaf of holder %u is not the last", i);
     }
-    return true;
+    if (floating != f->blocks)
+        return wrong(c, "%llu blocks float, not %llu", (unsigned long long)floating,
+                     (unsigned long long)f->blocks);
+    return f->names.n == f->named.n ||
+           wrong(c, "%u floating names, %u found", f->names.n, f->named.n);
 }
 
 static bool check_figures(struct check *c)
 {
     const struct wp_index *ix = c->ix;
+    uint64_t rosters = 0, windows = 0;
 
-    if (c->blocks != ix->blocks || c->locations != ix->locations || c->sure != ix->sure ||
-        c->floating != ix->floating)
-        return wrong(c, "the figures are not what is held");
-    if (ix->budget.cap && ix->budget.bytes > ix->budget.cap)
+    for (int i = 0; i < WP_ROSTER_CLASSES; i++)
+        rosters += ix->rosters[i].n;
+    if (c->blocks != ix->blocks || c->locations != ix->locations || c->sure != ix->sure)
+        return wrong(c, "%llu blocks and %llu locations are not what is held",
+                     (unsigned long long)ix->blocks, (unsigned long long)ix->locations);
+    if (c->runs != ix->runs.n || c->chunks != ix->chunks.n || c->rosters != rosters)
+        return wrong(c, "%u runs of %u, %u chunks of %u, %u rosters of %u can be reached", c->runs,
+                     ix->runs.n, c->chunks, ix->chunks.n, c->rosters, (unsigned)rosters);
+    if (c->runs != ix->heads[0].n + ix->heads[1].n)
+        return wrong(c, "%u runs, %u heads", c->runs, ix->heads[0].n + ix->heads[1].n);
+    if (c->details != ix->details.n || c->details != ix->detailed.n ||
+        c->names + windows > ix->names.n)
+        return wrong(c, "%u details of %u can be reached", c->details, ix->details.n);
+    if (ix->budget.cap && ix->budget.bytes > ix->budget.cap + ix->budget.cap / 8)
         return wrong(c, "%llu bytes are over the cap", (unsigned long long)ix->budget.bytes);
     return true;
+}
+
+static bool check_all(struct check *c)
+{
+    for (uint32_t i = 0; i < c->ix->n_spaces; i++)
+        if (!check_space(c, i))
+            return false;
+    for (uint32_t i = 0; i < c->ix->n_holders; i++)
+        if (!check_holder(c, i))
+            return false;
+    return check_floats(c) && check_figures(c);
 }
 
 bool wp_index_verify(const struct wp_index *ix, struct wp_err *err)
 {
     struct check c = {.ix = ix, .err = err};
-    pthread_rwlock_t *lock = (pthread_rwlock_t *)&ix->lock;
+    struct wp_index *own = (struct wp_index *)ix;
     bool ok;
 
-    pthread_rwlock_rdlock(lock);
-    c.want = wp_calloc(ix->n_holders, sizeof *c.want);
-    ok = c.want ? check_trees(&c) && check_holders(&c) && check_figures(&c)
-                : wrong(&c, "out of memory");
-    pthread_rwlock_unlock(lock);
+    pthread_mutex_lock(&own->lock);
+    wp_epoch_drain(&own->epoch);
+    c.want = wp_calloc(ix->n_holders ? ix->n_holders : 1, sizeof *c.want);
+    ok = c.want ? check_all(&c) : wrong(&c, "out of memory");
+    pthread_mutex_unlock(&own->lock);
     wp_free(c.want);
     return ok;
 }

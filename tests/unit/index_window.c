@@ -137,7 +137,7 @@ static void what_windows_hold_is_bounded_too(void)
     }
     EXPECT_UINT("room was made", 0, r.res.refused);
     wp_index_stats(r.ix, &s);
-    EXPECT_TRUE("within the cap", s.bytes <= conf.cap_bytes && s.evicted > 50000);
+    EXPECT_TRUE("within the cap", s.bytes <= conf.cap_bytes && s.evicted > 30000);
     ask(&r, "at its own cost", "ab", r.w[1], "2 2 0 ?0");
     wp_index_rig_fini(&r);
 }

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The common case of events, run by run instead of block by block: hashes that are new to the
+ * holder, one copy each; and removals of blocks that it has in one tier.  Whatever else a block
+ * needs is left to hold.c, one block at a time.
+ */
+#include "index/inside.h"
+
+enum { AHEAD = 16 };
+
+/* Nothing about the holder that needs a look at each block. */
+static bool is_plain(const struct wp_holder *h)
+{
+    return !h->windows && !h->guesses && !h->floating;
+}
+
+static wp_u128 bits(unsigned lo, unsigned hi)
+{
+    wp_u128 upto = hi == 128 ? ~(wp_u128)0 : ((wp_u128)1 << hi) - 1;
+
+    return upto >> lo << lo;
+}
+
+static wp_u128 held_of(const uint64_t span[], unsigned n)
+{
+    wp_u128 held = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        held |= bits(wp_span_lo(span[i]), wp_span_hi(span[i]));
+    return held;
+}
+
+/* The holder has blocks lo to hi from now on, of which it had none. */
+static bool add(struct wp_index *ix, uint32_t run, uint32_t holder, const uint64_t span[],
+                unsigned n, unsigned lo, unsigned hi, uint64_t look)
+{
+    uint64_t put = wp_span(lo, hi, look, 0);
+    struct wp_part part;
+
+    if (n == 0)
+        return wp_spans_put(ix, run, holder, &put, 1);
+    if (n == 1 && wp_span_hi(span[0]) == lo && (span[0] & WP_SPAN_LOOK & WP_SPAN_ATTR) == look) {
+        put = wp_span(wp_span_lo(span[0]), hi, look, 0);
+        return wp_spans_put(ix, run, holder, &put, 1);
+    }
+    wp_part_get(ix, run, holder, &part);
+    for (unsigned i = lo; i < hi; i++)
+        part.look[i] = look;
+    return wp_part_put(ix, run, holder, &part);
+}
+
+/* The run in which the event's block i is, below the place; made when new.  0: no memory. */
+static uint32_t run_below(struct wp_index *ix, const struct wp_kv_event *ev, uint32_t place,
+                          size_t i, unsigned *from)
+{
+    uint32_t below = wp_place_below(ix, ev->space, place, ev->local[i]);
+
+    if (below == WP_NOWHERE) {
+        if (wp_place_reserve(ix) < 0)
+            return 0;
+        below = wp_place_make(ix, ev->space, place, ev->local[i]);
+    }
+    *from = wp_place_off(below);
+    return wp_place_run(below);
+}
+
+/* How many of the event's blocks from i on are, or can be, in the run from that block on. */
+static unsigned lay_out(struct wp_index *ix, const struct wp_kv_event *ev, uint32_t run,
+                        unsigned from, size_t i)
+{
+    struct wp_run *r = wp_run_at(ix, run);
+    unsigned len = wp_run_len(r), n = 1;
+
+    while (from + n < len && i + n < ev->n && wp_run_local(ix, r, from + n) == ev->local[i + n])
+        n++;
+    if (from + n == len)
+        n += wp_run_append(ix, run, ev->local + i + n, ev->n - i - n);
+    return n;
+}
+
+size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i, uint32_t *place)
+{
+    struct wp_shelf *shelf = wp_shelf_make(ix, ev->holder, ev->space, ev->group, -1);
+    uint64_t span[2 * WP_SEGMENT],
+        look = wp_look((uint8_t)(1u << ev->tier), (uint8_t)(1u << ev->tier));
+    unsigned from, n, spans, done = 0;
+    wp_u128 held;
+    uint32_t run;
+
+    if (!shelf || ev->vague || !is_plain(&ix->holders[ev->holder]))
+        return 0;
+    run = run_below(ix, ev, *place, i, &from);
+    if (!run)
+        return 0;
+    wp_run_pin(ix, run);
+    n = lay_out(ix, ev, run, from, i);
+    if (wp_book_reserve(&shelf->book, ix->keys.secret, n, &ix->budget) < 0)
+        return 0;
+    spans = wp_spans_get(ix, run, ev->holder, span);
+    held = held_of(span, spans) >> from;
+    for (; done < n && !(held >> done & 1); done++) {
+        if (i + done + AHEAD < ev->n)
+            wp_book_prefetch(&shelf->book, ev->engine[i + done + AHEAD]);
+        if (wp_book_find(&shelf->book, ev->engine[i + done]))
+            break;
+        wp_book_put(&shelf->book, ev->engine[i + done], wp_place(run, from + done));
+    }
+    if (!done)
+        return 0;
+    wp_own_at(ix, run)->stamp = ix->clock;
+    if (!add(ix, run, ev->holder, span, spans, from, from + done, look)) {
+        wp_hold_purge(ix, ev->holder);
+        return 0;
+    }
+    *place = wp_place(run, from + done - 1);
+    return done;
+}
+
+/* The holder no longer has the blocks of the mask, which lie in its one span. */
+static void take(struct wp_index *ix, uint32_t run, uint32_t holder, uint64_t span, wp_u128 mask)
+{
+    unsigned lo = wp_span_lo(span), hi = wp_span_hi(span);
+    uint64_t look = span & WP_SPAN_LOOK & WP_SPAN_ATTR, put[WP_SEGMENT] = {0};
+    unsigned n = 0;
+
+    for (unsigned i = lo, k; i < hi; i = k) {
+        bool gone = mask >> i & 1;
+
+        for (k = i + 1; k < hi && (mask >> k & 1) == gone;)
+            k++;
+        if (!gone)
+            put[n++] = wp_span(i, k, look, 0);
+    }
+    if (!wp_spans_put(ix, run, holder, put, n))
+        wp_hold_purge(ix, holder);
+    if (!n)
+        wp_run_settle(ix, run);
+}
+
+/* Removals gathered while they stay in one run. */
+struct removal {
+    uint32_t run;
+    uint64_t span; /* what the holder has of it */
+    wp_u128 mask;
+};
+
+static void flush(struct wp_index *ix, const struct wp_kv_event *ev, struct removal *r)
+{
+    if (r->run && r->mask)
+        take(ix, r->run, ev->holder, r->span, r->mask);
+    r->run = 0;
+    r->mask = 0;
+}
+
+/* Is it a run in which the holder has one span, of just that tier? */
+static bool open_run(struct wp_index *ix, const struct wp_kv_event *ev, uint32_t run,
+                     struct removal *r)
+{
+    uint64_t span[2 * WP_SEGMENT];
+
+    if (r->run == run)
+        return true;
+    flush(ix, ev, r);
+    if (wp_run_at(ix, run)->detailed && ix->holders[ev->holder].details)
+        return false;
+    if (wp_spans_get(ix, run, ev->holder, span) != 1 || wp_span_tiers(span[0]) != 1u << ev->tier)
+        return false;
+    r->run = run;
+    r->span = span[0];
+    return true;
+}
+
+size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t i)
+{
+    struct wp_shelf *shelf = wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1);
+    struct removal r = {0};
+    size_t start = i;
+
+    if (!shelf || !is_plain(&ix->holders[ev->holder]))
+        return 0;
+    while (i < ev->n) {
+        uint32_t place[AHEAD];
+        size_t n = ev->n - i < AHEAD ? ev->n - i : AHEAD, k;
+
+        for (k = 0; k < n && i + AHEAD + k < ev->n; k++)
+            wp_book_prefetch(&shelf->book, ev->engine[i + AHEAD + k]);
+        for (k = 0; k < n; k++) {
+            const uint32_t *value = wp_book_find(&shelf->book, ev->engine[i + k]);
+
+            place[k] = value ? *value : WP_NOWHERE;
+            if (place[k] & WP_NAMED) /* nowhere, too */
+                break;
+            __builtin_prefetch(wp_run_at(ix, wp_place_run(place[k])));
+        }
+        n = k;
+        for (k = 0; k < n && open_run(ix, ev, wp_place_run(place[k]), &r); k++) {
+            wp_u128 bit = (wp_u128)1 << wp_place_off(place[k]);
+
+            if (r.mask & bit) /* the hash is in the event twice */
+                break;
+            r.mask |= bit;
+            wp_book_del(&shelf->book, ev->engine[i + k]);
+        }
+        i += k;
+        if (k < n || n < AHEAD)
+            break;
+    }
+    flush(ix, ev, &r);
+    return i - start;
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Holders with groups that restrict walk along with the others.  Beside the walk each keeps for how
+ * many blocks on end each of its groups has held what was passed, and the row as it stood at the
+ * last block where that was enough for all of them; in the end this is their answer.
+ */
+#include "index/walk.h"
+
+#include <string.h>
+
+static struct wp_overlap_row *add_row(struct wp_walk *w, const struct wp_overlap_row *like)
+{
+    struct wp_overlap_row *r = &w->o->row[w->o->n];
+
+    if (like)
+        *r = *like;
+    else
+        *r = (struct wp_overlap_row){0};
+    r->set = w->o->bits + w->o->n++ * w->o->words;
+    memset(r->set, 0, w->o->words * sizeof r->set[0]);
+    return r;
+}
+
+void wp_rows_init(struct wp_walk *w, const struct wp_index *ix, const struct wp_census *c,
+                  struct wp_overlap *o)
+{
+    uint64_t *scratch = o->bits + o->cap * o->words;
+    struct wp_overlap_row *all;
+
+    w->ix = ix;
+    w->census = c;
+    w->o = o;
+    w->words = c->words < o->words ? c->words : o->words;
+    w->pos = 0;
+    for (size_t t = 0; t < WP_TIER_MAX; t++) {
+        w->held[t] = scratch + 2 * t * o->words;
+        w->sure[t] = scratch + (2 * t + 1) * o->words;
+    }
+    for (size_t i = 0; i < WP_WINDOWS_MAX; i++)
+        w->window[i] = scratch + (WP_WINDOW_SETS + i) * o->words;
+    w->guess = scratch + WP_GUESS_SET * o->words;
+    w->own = scratch + WP_OWN_SET * o->words;
+    w->rest = scratch + WP_REST_SET * o->words;
+    o->n = 0;
+    all = add_row(w, NULL);
+    memcpy(all->set, c->live, w->words * sizeof all->set[0]);
+    for (uint32_t i = 0; i < c->n_windows; i++)
+        if (c->window[i].holder < w->words * 64)
+            o->window[c->window[i].holder] = (struct wp_overlap_window){0};
+}
+
+/* How far a span goes of the m blocks at hand, and how its blocks count. */
+struct stretch {
+    uint32_t blocks;
+    uint8_t tier;
+    bool doubtful;
+};
+
+static struct stretch stretch_of(uint64_t span, unsigned m)
+{
+    unsigned tier = (unsigned)__builtin_ctz(wp_span_tiers(span) | 0x100u), hi = wp_span_hi(span);
+
+    return (struct stretch){.blocks = tier < WP_TIER_MAX ? hi < m ? hi : m : 0,
+                            .tier = (uint8_t)tier,
+                            .doubtful = !(wp_span_sure(span) >> tier & 1)};
+}
+
+static void lengthen(struct wp_overlap_row *r, const struct stretch *s)
+{
+    r->blocks += s->blocks;
+    r->tier[s->tier] += s->blocks;
+    r->doubtful += s->doubtful ? s->blocks : 0;
+}
+
+/* Of the rows made since `first` from one row, that which is longer by just that; made when there
+ * is none. */
+static struct wp_overlap_row *row_for(struct wp_walk *w, const struct wp_overlap_row *from,
+                                      size_t first, const struct stretch *s)
+{
+    struct wp_overlap *o = w->o;
+    struct wp_overlap_row *r;
+
+    for (size_t i = o->n; i > first; i--) {
+        r = &o->row[i - 1];
+        if (r->blocks == from->blocks + s->blocks &&
+            r->tier[s->tier] == from->tier[s->tier] + s->blocks &&
+            r->doubtful == from->doubtful + (s->doubtful ? s->blocks : 0))
+            return r;
+    }
+    r = add_row(w, from);
+    lengthen(r, s);
+    return r;
+}
+
+/* Nobody is left behind in the row: the last one that was made from it takes its place. */
+static void close_split(struct wp_walk *w, size_t at, size_t first)
+{
+    struct wp_overlap *o = w->o;
+    uint64_t left = 0;
+
+    memcpy(o->row[at].set, w->rest, o->words * sizeof(uint64_t));
+    for (size_t i = 0; i < o->words; i++)
+        left |= w->rest[i];
+    if (left || first == o->n)
+        return;
+    o->n--;
+    memcpy(o->row[at].set, o->row[o->n].set, o->words * sizeof(uint64_t));
+    o->row[o->n].set = o->row[at].set;
+    o->row[at] = o->row[o->n];
+}
+
+static void open_split(struct wp_walk *w, size_t at)
+{
+    memcpy(w->rest, w->o->row[at].set, w->o->words * sizeof(uint64_t));
+    memset(w->o->row[at].set, 0,
+           w->o->words * sizeof(uint64_t)); /* never more sets than holders, plus one */
+}
+
+/* Every holder has one span, from the run's first block on. */
+static void split_simple(struct wp_walk *w, size_t at, const struct wp_seen *s, unsigned m)
+{
+    struct wp_overlap *o = w->o;
+    size_t first = o->n;
+
+    open_split(w, at);
+    for (unsigned i = 0; i < s->singles; i++) {
+        uint64_t span = wp_word_get(&s->single[i]);
+        uint32_t holder = wp_span_holder(span);
+        uint64_t bit = 1ull << (holder % 64);
+        struct stretch it;
+
+        if (holder >= w->words * 64 || !(w->rest[holder / 64] & bit))
+            continue;
+        it = stretch_of(span, m);
+        if (!it.blocks)
+            continue;
+        row_for(w, &o->row[at], first, &it)->set[holder / 64] |= bit;
+        w->rest[holder / 64] &= ~bit;
+    }
+    for (unsigned i = 0; i < s->sets; i++) {
+        const wp_word *set = s->set + (size_t)i * (1 + s->words);
+        struct stretch it = stretch_of(wp_word_get(set), m);
+        struct wp_overlap_row *r = NULL;
+        size_t words = s->words < w->words ? s->words : w->words;
+
+        for (size_t k = 0; it.blocks && k < words; k++) {
+            uint64_t bits = w->rest[k] & wp_word_get(&set[1 + k]);
+
+            if (!bits)
+                continue;
+            if (!r)
+                r = row_for(w, &o->row[at], first, &it);
+            r->set[k] |= bits;
+            w->rest[k] &= ~bits;
+        }
+    }
+    close_split(w, at, first);
+}
+
+/* Who has what of a stretch of blocks that is the same all along. */
+static void mark(struct wp_walk *w, uint64_t span, size_t k, uint64_t bits)
+{
+    if (span & WP_SPAN_WINDOW) {
+        for (uint16_t m = wp_span_window(span); m; m &= (uint16_t)(m - 1))
+            w->window[__builtin_ctz(m)][k] |= bits;
+        return;
+    }
+    w->own[k] |= bits;
+    if (span & WP_SPAN_GUESS)
+        w->guess[k] |= bits;
+    for (uint8_t t = wp_span_tiers(span); t; t &= (uint8_t)(t - 1)) {
+        int tier = __builtin_ctz(t);
+
+        w->tiers |= (uint8_t)(1u << tier);
+        w->held[tier][k] |= bits;
+        if (wp_span_sure(span) >> tier & 1)
+            w->sure[tier][k] |= bits;
+    }
+}
+
+/* What a node holds counts for its ranks. */
+static void mark_ranks(struct wp_walk *w, uint64_t span, uint32_t node)
+{
+    const struct wp_census *c = w->census;
+
+    for (uint32_t i = 0; i < c->n_nodes && !(span & WP_SPAN_WINDOW); i++) {
+        if (c->node[i] != node)
+            continue;
+        for (size_t k = 0; k < w->words; k++)
+            for (uint8_t t = wp_span_tiers(span); t; t &= (uint8_t)(t - 1)) {
+                int tier = __builtin_ctz(t);
+
+                w->held[tier][k] |= c->ranks[i * c->words + k];
+                if (wp_span_sure(span) >> tier & 1)
+                    w->sure[tier][k] |= c->ranks[i * c->words + k];
+            }
+    }
+}
+
+static void look_at(struct wp_walk *w, const struct wp_seen *s, unsigned at)
+{
+    w->tiers = 0;
+    memset(w->held[0], 0, (WP_REST_SET)*w->o->words * sizeof(uint64_t));
+    for (unsigned i = 0; i < s->singles; i++) {
+        uint64_t span = wp_word_get(&s->single[i]);
+        uint32_t holder = wp_span_holder(span);
+
+        if (wp_span_lo(span) > at || at >= wp_span_hi(span))
+            continue;
+        if (holder < w->words * 64)
+            mark(w, span, holder / 64, 1ull << (holder % 64));
+        mark_ranks(w, span, holder);
+    }
+    for (unsigned i = 0; i < s->sets; i++) {
+        const wp_word *set = s->set + (size_t)i * (1 + s->words);
+        uint64_t span = wp_word_get(set);
+
+        if (wp_span_lo(span) > at || at >= wp_span_hi(span))
+            continue;
+        for (size_t k = 0; k < s->words; k++) {
+            uint64_t bits = wp_word_get(&set[1 + k]);
+
+            if (k < w->words)
+                mark(w, span, k, bits);
+            for (; w->census->n_nodes && bits; bits &= bits - 1)
+                mark_ranks(w, span, (uint32_t)(k * 64) + (uint32_t)__builtin_ctzll(bits));
+        }
+    }
+}
+
+/* Those of w->rest in the tier get a row of their own, that much longer than `from`. */
+static void part(struct wp_walk *w, const struct wp_overlap_row *from, int tier, bool doubtful,
+                 uint32_t blocks)
+{
+    const uint64_t *in = w->held[tier], *sure = w->sure[tier];
+    struct stretch s = {.blocks = blocks, .tier = (uint8_t)tier, .doubtful = doubtful};
+    struct wp_overlap_row *r = NULL;
+
+    for (size_t i = 0; i < w->words; i++) {
+        uint64_t bits = w->rest[i] & in[i] & (doubtful ? ~sure[i] : sure[i]);
+
+        if (!bits)
+            continue;
+        if (!r) {
+            r = add_row(w, from);
+            lengthen(r, &s);
+        }
+        r->set[i] = bits;
+    }
+}
+
+static void split(struct wp_walk *w, size_t at, uint32_t blocks)
+{
+    size_t first = w->o->n;
+
+    open_split(w, at);
+    for (uint8_t t = w->tiers; t; t &= (uint8_t)(t - 1)) {
+        int tier = __builtin_ctz(t);
+
+        part(w, &w->o->row[at], tier, false, blocks);
+        part(w, &w->o->row[at], tier, true, blocks);
+        for (size_t i = 0; i < w->words; i++)
+            w->rest[i] &= ~w->held[tier][i];
+    }
+    close_split(w, at, first);
+}
+
+static bool in(const uint64_t *set, uint32_t holder)
+{
+    return set[holder / 64] >> (holder % 64) & 1;
+}
+
+/*
+ * The group has the blocks at hand.  What the holder has of its node comes whole, in all groups;
+ * what graft() concluded is the prefix that a main group needs, not the tail that a window keeps.
+ */
+static bool has_in_group(const struct wp_walk *w, const struct wp_census_window *g)
+{
+    if (in(w->guess, g->holder))
+        return g->blocks == WP_WINDOW_ALL;
+    return !in(w->own, g->holder) || in(w->window[g->number], g->holder);
+}
+
+/* The holder of the row has the blocks at hand, the last `blocks` of the row: which of them are
+ * ends that it can use? */
+static void restrict_one(struct wp_walk *w, uint32_t first, uint32_t n,
+                         const struct wp_overlap_row *row, uint32_t blocks, unsigned tier,
+                         bool doubtful)
+{
+    const struct wp_census_window *g = &w->census->window[first];
+    struct wp_overlap_window *own = &w->o->window[g->holder];
+
+    for (uint32_t b = 1; b <= blocks; b++) {
+        uint32_t k = row->blocks - blocks + b;
+        bool enough = true;
+
+        for (uint32_t i = 0; i < n; i++) {
+            own->run[g[i].number] = has_in_group(w, &g[i]) ? own->run[g[i].number] + 1 : 0;
+            if (own->run[g[i].number] < (k < g[i].blocks ? k : g[i].blocks))
+                enough = false;
+        }
+        if (!enough)
+            continue;
+        own->best = *row;
+        own->best.blocks = k;
+        own->best.tier[tier] -= blocks - b;
+        own->best.doubtful -= doubtful ? blocks - b : 0;
+    }
+}
+
+/* The tier in which the holder's blocks at hand count. */
+static unsigned tier_at_hand(const struct wp_walk *w, uint32_t holder)
+{
+    unsigned t = 0;
+
+    while (t + 1 < WP_TIER_MAX && !in(w->held[t], holder))
+        t++;
+    return t;
+}
+
+static void restrict_all(struct wp_walk *w, uint32_t upto, uint32_t blocks)
+{
+    const struct wp_census *c = w->census;
+
+    for (uint32_t i = 0, n; i < c->n_windows; i += n) {
+        uint32_t holder = c->window[i].holder;
+        const struct wp_overlap_row *row;
+        unsigned tier;
+
+        for (n = 1; i + n < c->n_windows && c->window[i + n].holder == holder;)
+            n++;
+        row = wp_overlap_of(w->o, holder);
+        if (!row || row->blocks != upto)
+            continue;
+        tier = tier_at_hand(w, holder);
+        restrict_one(w, i, n, row, blocks, tier, !in(w->sure[tier], holder));
+    }
+}
+
+/* Where among the first m blocks somebody's span begins or ends. */
+static void seams(const struct wp_seen *s, unsigned m, uint64_t at[3])
+{
+    at[0] = at[1] = at[2] = 0;
+    at[m / 64] |= 1ull << (m % 64);
+    for (unsigned i = 0; i < s->singles + s->sets; i++) {
+        uint64_t span = wp_word_get(
+            i < s->singles ? &s->single[i] : s->set + (size_t)(i - s->singles) * (1 + s->words));
+        unsigned lo = wp_span_lo(span), hi = wp_span_hi(span);
+
+        at[lo / 64] |= 1ull << (lo % 64);
+        at[hi / 64] |= 1ull << (hi % 64);
+    }
+}
+
+bool wp_rows_any_at(const struct wp_overlap *o, size_t blocks)
+{
+    for (size_t at = o->n; at > 0; at--)
+        if (o->row[at - 1].blocks == blocks)
+            return true;
+    return false;
+}
+
+/* Stretch by stretch: whatever spans there are, nodes, windows. */
+static void go_slowly(struct wp_walk *w, const struct wp_seen *s, unsigned m)
+{
+    uint64_t seam[3];
+
+    seams(s, m, seam);
+    for (unsigned from = 0, to; from < m; from = to) {
+        size_t rows = w->o->n;
+
+        for (to = from + 1; !(seam[to / 64] >> (to % 64) & 1);)
+            to++;
+        look_at(w, s, from);
+        for (size_t at = 0; at < rows; at++)
+            if (w->o->row[at].blocks == w->pos + from)
+                split(w, at, to - from);
+        if (w->census->n_windows)
+            restrict_all(w, (uint32_t)(w->pos + to), to - from);
+        if (!wp_rows_any_at(w->o, w->pos + to))
+            return;
+    }
+}
+
+void wp_rows_go(struct wp_walk *w, const struct wp_seen *s, unsigned m)
+{
+    size_t rows = w->o->n;
+
+    if (!s->simple || w->census->n_nodes || w->census->n_windows) {
+        go_slowly(w, s, m);
+        return;
+    }
+    for (size_t at = 0; at < rows; at++)
+        if (w->o->row[at].blocks == w->pos)
+            split_simple(w, at, s, m);
+}
+
+static uint64_t restricted(const struct wp_walk *w, size_t i)
+{
+    return i < w->words ? w->census->restricted[i] : 0;
+}
+
+/* Those who are restricted leave their rows, and rows that are empty then go. */
+static void part_restricted(struct wp_walk *w)
+{
+    struct wp_overlap *o = w->o;
+    size_t n = 0;
+
+    for (size_t at = 0; at < o->n; at++) {
+        struct wp_overlap_row *from = &o->row[at], *to = &o->row[n];
+        uint64_t left = 0, *set = to->set;
+
+        for (size_t i = 0; i < o->words; i++) {
+            set[i] = from->set[i] & ~restricted(w, i);
+            left |= set[i];
+        }
+        *to = *from;
+        to->set = set;
+        n += left != 0;
+    }
+    o->n = n;
+}
+
+/* Each has its best end for an answer, in a row of its own. */
+static void answer_restricted(struct wp_walk *w)
+{
+    if (!w->census->n_windows)
+        return;
+    part_restricted(w);
+    for (size_t i = 0; i < w->o->words; i++)
+        for (uint64_t bits = restricted(w, i); bits; bits &= bits - 1) {
+            size_t holder = i * 64 + (size_t)__builtin_ctzll(bits);
+
+            if (w->o->window[holder].best.blocks)
+                add_row(w, &w->o->window[holder].best)->set[i] = bits & -bits;
+        }
+}
+
+/* Longest first, then the faster, then the surer.  0: the same answer. */
+static int compare(const struct wp_overlap_row *a, const struct wp_overlap_row *b)
+{
+    if (a->blocks != b->blocks)
+        return a->blocks > b->blocks ? -1 : 1;
+    for (int t = 0; t < WP_TIER_MAX; t++)
+        if (a->tier[t] != b->tier[t])
+            return a->tier[t] > b->tier[t] ? -1 : 1;
+    return a->doubtful == b->doubtful ? 0 : a->doubtful < b->doubtful ? -1 : 1;
+}
+
+static void sort(struct wp_overlap *o) /* Shell's: qsort() may allocate */
+{
+    for (size_t gap = o->n / 2; gap > 0; gap /= 2)
+        for (size_t i = gap; i < o->n; i++) {
+            struct wp_overlap_row it = o->row[i];
+            size_t at = i;
+
+            for (; at >= gap && compare(&o->row[at - gap], &it) > 0; at -= gap)
+                o->row[at] = o->row[at - gap];
+            o->row[at] = it;
+        }
+}
+
+/* Rows may have come to the same answer by different ways: they are one. */
+static void join_equals(struct wp_overlap *o)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->n; i++) {
+        struct wp_overlap_row *last = n ? &o->row[n - 1] : NULL;
+
+        if (!o->row[i].blocks)
+            continue;
+        if (last && compare(last, &o->row[i]) == 0)
+            for (size_t k = 0; k < o->words; k++)
+                last->set[k] |= o->row[i].set[k];
+        else
+            o->row[n++] = o->row[i];
+    }
+    o->n = n;
+}
+
+void wp_rows_end(struct wp_walk *w)
+{
+    answer_restricted(w);
+    sort(w->o);
+    join_equals(w->o);
+}
