@@ -122,6 +122,7 @@ static bool store_placed(struct wp_index *ix, const struct wp_kv_event *ev, stru
                            .group = ev->group,
                            .engine = ev->engine[i],
                            .sure = (uint8_t)(1u << ev->tier),
+                           .stored = true,
                            .vague = ev->vague && ev->vague[i]};
     struct wp_known k;
     uint32_t awaited;

@@ -27,16 +27,6 @@ static bool disown_entry(void *ctx, uint64_t key, uint32_t *value)
     return *value & WP_NAMED || !bsearch(value, d->place, d->n, sizeof d->place[0], by_number);
 }
 
-static void forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place)
-{
-    struct wp_holder *h = &ix->holders[holder];
-    struct disowned one = {.ix = ix, .place = &place, .n = 1};
-
-    for (uint32_t i = 0; i < h->shelves; i++)
-        if (h->shelf[i].window < 0)
-            wp_book_sweep(&h->shelf[i].book, disown_entry, &one);
-}
-
 static bool believe(struct wp_index *ix, uint32_t holder, uint32_t place)
 {
     struct wp_spot s;
@@ -85,7 +75,7 @@ static bool disown(struct wp_index *ix, uint32_t holder, uint32_t place, struct 
         wp_detail_at(ix, d)->rest &= (uint8_t)~gone;
         if (plain &&
             !wp_detail_at(ix, d)->rest) /* at once: another name may become the plain one */
-            forget_plain(ix, holder, place);
+            wp_hold_forget_plain(ix, holder, place);
         wp_detail_drop_idle(ix, d);
     } else if (!left) {
         out->place[out->n++] = place;

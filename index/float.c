@@ -382,15 +382,39 @@ uint32_t wp_float_store(struct wp_index *ix, const struct wp_kv_event *ev, uint3
     return c;
 }
 
+/* A store of what is in doubt in the tier begins its count anew (index/hold.c). */
+static bool void_copies(struct wp_index *ix, const struct wp_fnode *n, uint8_t tier)
+{
+    uint8_t sure = n->epoch == ix->holders[n->holder].epoch ? n->sure : 0;
+
+    if (n->vague || !((n->held & ~sure) >> tier & 1))
+        return false;
+    for (uint32_t i = n->names; i; i = name_at(ix, i)->next)
+        name_at(ix, i)->copies[tier] = 0;
+    return true;
+}
+
+static void drop_idle(struct wp_index *ix, uint32_t node)
+{
+    for (uint32_t i = node_at(ix, node)->names, next; i; i = next) {
+        next = name_at(ix, i)->next;
+        if (is_idle(name_at(ix, i)))
+            drop_name(ix, i);
+    }
+}
+
 bool wp_float_give(struct wp_index *ix, uint32_t name, uint8_t tier, bool vague)
 {
     struct wp_fname *it = name_at(ix, name);
     struct wp_fnode *n = node_at(ix, it->node);
     uint32_t epoch = ix->holders[n->holder].epoch;
+    bool anew = void_copies(ix, n, tier);
 
     if (it->copies[tier] == WP_COPIES_MAX)
         return false;
     it->copies[tier]++;
+    if (anew)
+        drop_idle(ix, it->node);
     count(ix, n, -1);
     if (n->epoch != epoch)
         n->sure = 0;

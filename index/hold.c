@@ -191,6 +191,37 @@ void wp_spot_sum_up(struct wp_index *ix, struct wp_spot *s)
     wp_detail_normalise(ix, d, (wp_spot_look(s) & WP_SPAN_GUESS) != 0);
 }
 
+/*
+ * A store of what is in doubt in the tier: it may be what was lost, for an engine stores again what
+ * it has no more.  The copies that were counted there are void, whoever's name they have. by_plain:
+ * the store is by the plain name, which stays.
+ */
+static bool void_copies(struct wp_index *ix, struct wp_spot *s, uint8_t tier, bool by_plain)
+{
+    uint64_t look = wp_spot_look(s);
+    uint8_t bit = (uint8_t)(1u << tier), left = wp_look_tiers(look) & (uint8_t)~bit, *rest = &left;
+    uint32_t d = wp_detail_of(ix, s->holder, s->place);
+
+    if (look & (WP_SPAN_VAGUE | WP_SPAN_GUESS) ||
+        !(wp_look_tiers(look) & ~wp_span_sure(look) & bit))
+        return false;
+    for (uint32_t n = d ? wp_detail_at(ix, d)->names : 0; n; n = wp_name_at(ix, n)->next)
+        wp_name_at(ix, n)->copies[tier] = 0;
+    if (d) {
+        rest = &wp_detail_at(ix, d)->rest;
+        if (!(*rest & bit))
+            return true;
+        *rest &= (uint8_t)~bit;
+    }
+    if (by_plain)
+        return true;
+    if (!*rest)
+        wp_hold_forget_plain(ix, s->holder, s->place);
+    if (!d)
+        wp_spot_set(s, left, wp_span_sure(look) & left, 0);
+    return true;
+}
+
 bool wp_hold_give(struct wp_index *ix, uint32_t holder, struct wp_known *k, uint8_t tier,
                   bool vague)
 {
@@ -198,10 +229,12 @@ bool wp_hold_give(struct wp_index *ix, uint32_t holder, struct wp_known *k, uint
     uint8_t bit = (uint8_t)(1u << tier);
     struct wp_spot s;
     uint8_t has;
+    bool anew;
 
     wp_spot_open(ix, holder, k->place, &s);
+    anew = void_copies(ix, &s, tier, !k->name);
     has = d ? wp_detail_at(ix, d)->rest : wp_look_tiers(wp_spot_look(&s));
-    if (!k->name && has & bit && !make_known(ix, holder, k, &s))
+    if (!k->name && has & bit && !anew && !make_known(ix, holder, k, &s))
         return false;
     if (k->name) {
         if (wp_name_at(ix, k->name)->copies[tier] == WP_COPIES_MAX)
@@ -210,6 +243,8 @@ bool wp_hold_give(struct wp_index *ix, uint32_t holder, struct wp_known *k, uint
     } else if (d) {
         wp_detail_at(ix, d)->rest |= bit;
     }
+    if (anew && d)
+        wp_detail_drop_idle(ix, d);
     held_more(ix, &s, bit, bit, vague);
     wp_spot_sum_up(ix, &s);
     return wp_spot_close(ix, &s);
@@ -219,13 +254,16 @@ bool wp_hold_arrive(struct wp_index *ix, const struct wp_arrival *a)
 {
     struct wp_shelf *shelf = wp_shelf_make(ix, a->holder, a->space, a->group, -1);
     uint8_t tiers = wp_copies_tiers(a->copies);
-    uint32_t d = wp_detail_of(ix, a->holder, a->place), name;
-    bool plain = !d && !a->awaited;
+    uint32_t d, name;
+    bool plain, anew;
     struct wp_spot s;
 
     if (!shelf || wp_book_reserve(&shelf->book, ix->keys.secret, 1, &ix->budget) < 0)
         return false;
     wp_spot_open(ix, a->holder, a->place, &s);
+    anew = a->stored && void_copies(ix, &s, (uint8_t)__builtin_ctz(tiers), false);
+    d = wp_detail_of(ix, a->holder, a->place);
+    plain = !d && !a->awaited;
     for (int t = 0; t < WP_TIER_MAX; t++)
         plain = plain && a->copies[t] <= 1;
     if (plain && !wp_look_real(wp_spot_look(&s))) {
@@ -244,6 +282,8 @@ bool wp_hold_arrive(struct wp_index *ix, const struct wp_arrival *a)
     if (ix->holders[a->holder].windows)
         wp_name_at(ix, name)->windows = wp_windows_with(ix, a->holder, a->space, a->engine);
     wp_book_put(&shelf->book, a->engine, WP_NAMED | name);
+    if (anew)
+        wp_detail_drop_idle(ix, d);
     if (!a->awaited)
         held_more(ix, &s, tiers, a->sure & tiers, a->vague);
     wp_spot_sum_up(ix, &s);

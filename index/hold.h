@@ -63,4 +63,7 @@ void wp_hold_unguess(struct wp_index *ix, uint32_t holder, uint32_t place);
 /* Something was lost at the place: guesses before it that nothing speaks for any more end, and runs that are empty go. */
 void wp_hold_lost(struct wp_index *ix, uint32_t holder, uint32_t place);
 
+/* The plain name of the place goes, whatever it is.  Cost: a sweep of the holder's books. */
+void wp_hold_forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place);
+
 #endif

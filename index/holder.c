@@ -163,6 +163,21 @@ void wp_hold_purge(struct wp_index *ix, uint32_t holder)
     }
 }
 
+static bool plain_entry(void *ctx, uint64_t key, uint32_t *value)
+{
+    (void)key;
+    return *value != *(const uint32_t *)ctx;
+}
+
+void wp_hold_forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place)
+{
+    struct wp_holder *h = &ix->holders[holder];
+
+    for (uint32_t i = 0; i < h->shelves; i++)
+        if (h->shelf[i].window < 0)
+            wp_book_sweep(&h->shelf[i].book, plain_entry, &place);
+}
+
 static bool marked_entry(void *ctx, uint64_t key, uint32_t *value)
 {
     const struct walk *w = ctx;

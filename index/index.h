@@ -16,7 +16,8 @@
  * at another place, the last word wins: the hash leaves its old place, copies and all, and has one copy at the new one;
  * what hung below the old place stays there.  A store that would hang a block below itself is refused.  Any main group
  * that holds a block will do.  Doubt is a location's: a store sets right the tier that it names; a block counts as
- * doubtful when the tier it is counted in is.  A store may say that a block's identity is *vague* (other content could have
+ * doubtful when the tier it is counted in is.  A store of what is in doubt there counts anew: the copies of before, whoever's name they have, may be
+ * the ones that were lost, and are void (a copy too few for a while rather than one too many).  A store may say that a block's identity is *vague* (other content could have
  * the same): such a block is in doubt whoever confirms it, for as long as that holder holds it.
  *
  * Groups that are not main may restrict: wp_index_window() says which and how.  Their blocks have no places of their own: an

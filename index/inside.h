@@ -325,6 +325,7 @@ struct wp_arrival { /* a name that no book has, with its copies */
     uint16_t copies[WP_TIER_MAX];
     uint8_t sure; /* of the tiers in which there are copies */
     bool vague;
+    bool stored;  /* one copy, by a store: what is in doubt there begins anew */
     bool awaited; /* no copies: a removal by this name ends the guess at the place */
 };
 bool wp_hold_arrive(struct wp_index *ix, const struct wp_arrival *a); /* false: no memory */

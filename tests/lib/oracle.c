@@ -366,6 +366,17 @@ static bool anything_below(const struct wp_oracle *o, uint32_t holder, const str
     return false;
 }
 
+/* A store of what is in doubt begins its count anew: true if there was any. */
+static bool begin_anew(struct wp_oracle *o, uint32_t holder, const struct place *at, uint8_t tier)
+{
+    if (!holds(o, holder, at, tier) || is_marked(o, holder, at, tier) || is_vague(o, holder, at))
+        return false;
+    for (size_t i = 0; i < o->facts.n; i++)
+        if (o->facts.p[i].holder == holder && same_place(&o->facts.p[i].at, at))
+            o->facts.p[i].copies[tier] = 0;
+    return true;
+}
+
 /* One block of a store, right below *at, which moves on to it.  False: refused. */
 static bool store_one(struct wp_oracle *o, const struct wp_kv_event *ev, struct place *at, size_t i)
 {
@@ -373,7 +384,7 @@ static bool store_one(struct wp_oracle *o, const struct wp_kv_event *ev, struct 
         .space = ev->space, .floats = true, .group = ev->group, .unknown = ev->engine[i]};
     struct fact *f = find_fact(o, ev->holder, ev->space, ev->group, ev->engine[i]);
     struct place next = *at;
-    bool moves;
+    bool moves, anew;
 
     extend(&next, ev->local[i]);
     if (!f && same_start(&next, &own))
@@ -383,6 +394,7 @@ static bool store_one(struct wp_oracle *o, const struct wp_kv_event *ev, struct 
         memset(f->copies, 0, sizeof f->copies);
         f->at = next;
     }
+    anew = begin_anew(o, ev->holder, &next, ev->tier);
     if (!f) {
         GROW(o->facts);
         f = &o->facts.p[o->facts.n++];
@@ -395,7 +407,7 @@ static bool store_one(struct wp_oracle *o, const struct wp_kv_event *ev, struct 
     mark(o, ev->holder, &next, ev->tier);
     if (anything_below(o, ev->holder, &own))
         move(o, ev->holder, &own, &next);
-    tidy(o, ev->holder, moves);
+    tidy(o, ev->holder, moves || anew);
     *at = next;
     return true;
 }
@@ -516,16 +528,18 @@ static void store_tier(struct wp_oracle *o, const struct wp_kv_event *ev, struct
 {
     for (size_t i = 0; i < ev->n; i++) {
         struct fact *f = find_fact(o, ev->holder, ev->space, ev->group, ev->engine[i]);
+        bool anew;
 
         if (!f) {
             res->unknown++;
             continue;
         }
+        anew = begin_anew(o, ev->holder, &f->at, ev->tier);
         f->copies[ev->tier]++;
         mark(o, ev->holder, &f->at, ev->tier);
         res->applied++;
         meet(o, ev->holder, ev->space, ev->engine[i]);
-        tidy(o, ev->holder, false);
+        tidy(o, ev->holder, anew);
     }
 }
 

@@ -504,6 +504,35 @@ static void an_engines_word_judges_what_was_concluded(void)
     wp_index_rig_fini(&r);
 }
 
+/* A hole took the removal of a block; then its store comes before the answer that would have said so. */
+static void a_store_of_what_is_in_doubt_counts_anew(void)
+{
+    struct wp_index_rig r;
+    const uint64_t other = 77, a = 'a';
+    struct wp_kv_event ev = {
+        .kind = WP_KV_STORED, .main_group = true, .group = 2, .n = 1, .engine = &other, .local = &a};
+
+    wp_index_rig_init(&r, NULL);
+    wp_index_rig_store(&r, r.w[0], 0, "", "ab");
+    wp_index_rig_say(&r, WP_KV_STORED, r.w[0], 1, "", "b", true);
+    ev.holder = r.w[0];
+    ev.space = r.space;
+    wp_index_apply(r.ix, &ev, NULL); /* another name of block a */
+    wp_index_doubt(r.ix, r.w[0]);
+    wp_index_rig_store(&r, r.w[0], 0, "", "ab");
+    ASK("sure again", "2 2 0 0 0 ?0", &r, r.w[0], "ab");
+    wp_index_rig_remove(&r, r.w[0], 0, "b");
+    ASK("one removal suffices; the other tier stays, in doubt", "2 1 1 0 0 ?1", &r, r.w[0], "ab");
+    wp_index_rig_store(&r, r.w[0], 1, "a", "b");
+    wp_index_rig_store(&r, r.w[0], 1, "a", "b");
+    wp_index_rig_remove(&r, r.w[0], 1, "b");
+    ASK("what is sure is counted", "2 1 1 0 0 ?0", &r, r.w[0], "ab");
+    wp_index_rig_remove(&r, r.w[0], 1, "b");
+    wp_index_rig_remove(&r, r.w[0], 0, "a");
+    ASK("whoever's name it was", "-", &r, r.w[0], "ab");
+    wp_index_rig_fini(&r);
+}
+
 static void a_window_that_ends_a_run_contradicts_nothing(void)
 {
     struct wp_index_rig r;
@@ -550,6 +579,7 @@ const struct wp_suite suite_index = {
         {"links of a chain lead back to its blocks", links_of_a_chain_lead_back_to_its_blocks},
         {"an engine's word ends doubt", an_engines_word_ends_doubt},
         {"an engine's word judges what was concluded", an_engines_word_judges_what_was_concluded},
+        {"a store of what is in doubt counts anew", a_store_of_what_is_in_doubt_counts_anew},
         {"a window that ends a run contradicts nothing",
          a_window_that_ends_a_run_contradicts_nothing},
         {NULL, NULL},
