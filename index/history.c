@@ -20,11 +20,14 @@ struct block {
     uint64_t key;
     uint32_t prev, next;
     uint32_t in_flight;
+    uint32_t ends : 31; /* prompts in flight that end here */
+    uint32_t end : 1;   /* one that is in the LRU did */
 };
 
 struct ending { /* a request that is over, until the feed has passed its end */
     struct ending *next;
     uint64_t mark;
+    struct wp_history_ends ends;
     size_t n;
     uint64_t chain[];
 };
@@ -187,6 +190,7 @@ static void link_first(struct lane *l, uint32_t b)
 static void evict(struct lane *l, uint32_t b)
 {
     unlink_block(l, b);
+    l->block[b].end = 0;
     if (!l->block[b].in_flight)
         erase(l, b);
 }
@@ -312,8 +316,20 @@ void wp_history_forget(struct wp_history *h, uint32_t holder)
     }
 }
 
+struct wp_history_ends wp_history_ends(size_t usable, size_t window)
+{
+    if (!window || !usable)
+        return (struct wp_history_ends){0};
+    return (struct wp_history_ends){usable <= window ? 1 : usable, usable};
+}
+
+static bool ends_with(struct wp_history_ends ends, size_t blocks)
+{
+    return blocks >= ends.first && blocks <= ends.last;
+}
+
 int wp_history_note(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[],
-                    size_t n)
+                    size_t n, struct wp_history_ends ends)
 {
     struct lane *l = lane_of(h, holder, space);
     int rc = 0;
@@ -322,9 +338,12 @@ int wp_history_note(struct wp_history *h, uint32_t holder, uint32_t space, const
         return 0;
     if (n > l->max)
         n = l->max; /* the rest would be evicted by the time we reach the start */
-    while (n-- > 0)
+    while (n-- > 0) {
         if (touch(l, chain[n]) < 0)
             rc = WP_ENOMEM;
+        if (ends_with(ends, n + 1) && l->block[0].next && l->block[l->block[0].next].key == chain[n])
+            l->block[l->block[0].next].end = 1;
+    }
     return rc;
 }
 
@@ -344,7 +363,7 @@ void wp_history_contradict(struct wp_history *h, uint32_t holder, uint32_t space
 }
 
 int wp_history_begin(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[],
-                     size_t n)
+                     size_t n, struct wp_history_ends ends)
 {
     struct lane *l = lane_make(h, holder, space);
 
@@ -362,13 +381,15 @@ int wp_history_begin(struct wp_history *h, uint32_t holder, uint32_t space, cons
         if (!b)
             b = add(l, chain[i]);
         l->block[b].in_flight++;
+        if (ends_with(ends, i + 1))
+            l->block[b].ends++;
     }
     h->in_flight += n;
     return 0;
 }
 
 void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[],
-                    size_t n)
+                    size_t n, struct wp_history_ends ends)
 {
     struct lane *l = lane_of(h, holder, space);
 
@@ -378,6 +399,8 @@ void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const
         if (!b || !l->block[b].in_flight)
             continue;
         h->in_flight--;
+        if (l->block[b].ends && ends_with(ends, i + 1))
+            l->block[b].ends--;
         if (--l->block[b].in_flight == 0 && !cached(l, b))
             erase(l, b);
     }
@@ -386,16 +409,16 @@ void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const
 }
 
 int wp_history_end_at(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[],
-                      size_t n, uint64_t mark)
+                      size_t n, struct wp_history_ends ends, uint64_t mark)
 {
     struct lane *l = lane_of(h, holder, space);
     struct ending *e = l && n <= BLOCKS_MAX ? wp_malloc(sizeof *e + n * sizeof chain[0]) : NULL;
 
     if (!e) {
-        wp_history_end(h, holder, space, chain, n);
+        wp_history_end(h, holder, space, chain, n, ends);
         return l ? WP_ENOMEM : 0;
     }
-    *e = (struct ending){.next = l->endings, .mark = mark, .n = n};
+    *e = (struct ending){.next = l->endings, .mark = mark, .ends = ends, .n = n};
     for (size_t i = 0; i < n; i++)
         e->chain[i] = chain[i];
     l->endings = e;
@@ -415,7 +438,7 @@ size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark)
                 continue;
             }
             *at = e->next;
-            wp_history_end(h, holder, l->space, e->chain, e->n);
+            wp_history_end(h, holder, l->space, e->chain, e->n, e->ends);
             wp_free(e);
             ended++;
         }
@@ -473,6 +496,20 @@ size_t wp_history_flight(const struct wp_history *h, uint32_t holder, uint32_t s
     const struct lane *l = lane_of(h, holder, space);
 
     return l ? leading(l, chain, n, IN_FLIGHT) : 0;
+}
+
+size_t wp_history_last_end(const struct wp_history *h, uint32_t holder, uint32_t space,
+                           const uint64_t chain[], size_t n, size_t above, bool in_flight)
+{
+    const struct lane *l = lane_of(h, holder, space);
+
+    for (; l && n > above; n--) {
+        uint32_t b = find(l, chain[n - 1]);
+
+        if (b && (in_flight ? l->block[b].ends > 0 : l->block[b].end))
+            return n;
+    }
+    return 0;
 }
 
 size_t wp_history_blocks(const struct wp_history *h, uint32_t holder)

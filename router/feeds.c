@@ -78,6 +78,7 @@ static void tell_fleet(struct watch_rank *r, bool batch)
             status = s;
     }
     told.block_size = size;
+    told.window = wp_ingest_window(r->ingest);
     told.coverage = r->state == WP_FEED_UNKNOWN
                         ? 0
                         : wp_ingest_coverage(r->ingest, status.whole, size ? w->worker->kv_tokens / size : 0);

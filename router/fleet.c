@@ -474,6 +474,7 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
     r->live = told->live;
     r->feed_state = told->state;
     r->coverage = told->coverage;
+    r->window = told->window;
     if (told->block_size && !w->conf.block_size && !w->block_size_told) {
         w->block_size = told->block_size;
         w->block_size_told = true;

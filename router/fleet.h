@@ -8,6 +8,7 @@
 #ifndef WP_ROUTER_FLEET_H
 #define WP_ROUTER_FLEET_H
 
+#include "index/history.h"
 #include "index/index.h"
 #include "router/prompt.h"
 #include "router/record.h"
@@ -45,6 +46,7 @@ struct wp_rank_feed {
     bool batch;        /* one was applied just now */
     double coverage;
     uint32_t block_size; /* that its events are in; 0: not known */
+    uint32_t window;     /* blocks of the narrowest window that restricts it; 0: none known */
 };
 void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const struct wp_rank_feed *told);
 /* The engine process behind a rank is another one now: what we sent to the old one is not in its cache. */
@@ -103,6 +105,8 @@ struct wp_placement {
     struct wp_rank *rank;     /* of the worker */
     struct wp_load_item item;
     const struct wp_hashes *hashes; /* of the prompt at this worker's block size, or NULL */
+    struct wp_history_ends ends; /* as they were noted in flight */
+    bool exact;                  /* the prompt is of token ids */
     uint32_t space;
     uint32_t tokens, hit_tokens, hit_tier[WP_TIERS];
     double ttft_us; /* predicted; NaN: none */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "index/identity.h"
+#include "router/match.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -72,40 +73,9 @@ static uint32_t as_tokens(const struct wp_want *want, const struct wp_hashes *h,
     return (uint32_t)((double)blocks * h->block_size / (double)want->prompt->bytes.n * want->tokens);
 }
 
-/* What a rank has of a prompt, in blocks, by who says so. */
-struct match {
-    size_t indexed;  /* its KV events */
-    size_t history;  /* what we sent there */
-    size_t flight;   /* what is on its way there, alone */
-    size_t together; /* history and in flight */
-    size_t claim;    /* what we believe */
-};
-
-/*
- * Events are believed as far as they cover what the rank holds; for the rest history stands in, with the weight that coverage
- * leaves, and alone where there is no feed.  Requests in flight count at once.
- */
-static struct match match_blocks(struct wp_fleet *f, const struct wp_rank *r, uint32_t space, const struct wp_hashes *h, size_t most)
-{
-    const struct wp_overlap_row *row = wp_overlap_of(&f->overlap, r->holder);
-    double weight = r->fed ? 1 - r->coverage : 1;
-    struct match m = {.indexed = row ? row->blocks : 0};
-
-    if (m.indexed > most)
-        m.indexed = most;
-    m.history = wp_history_overlap(f->history, r->holder, space, h->chain, most, &m.together);
-    m.flight = r->fed ? wp_history_flight(f->history, r->holder, space, h->chain, most) : m.together;
-    m.claim = m.indexed;
-    if (m.history > m.indexed)
-        m.claim += (size_t)(weight * (double)(m.history - m.indexed));
-    if (m.flight > m.claim)
-        m.claim = m.flight;
-    return m;
-}
-
 /* Where what is claimed lies: what the index does not say counts as the fastest tier. */
 static void spread(struct wp_fleet *f, const struct wp_want *want, const struct wp_hashes *h, const struct wp_rank *r,
-                   const struct match *m, struct wp_worker_view *v)
+                   const struct wp_match *m, struct wp_worker_view *v)
 {
     const struct wp_overlap_row *row = wp_overlap_of(&f->overlap, r->holder);
     uint32_t slower = 0;
@@ -129,7 +99,8 @@ static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat
                   struct wp_candidate *c, uint32_t *last_space)
 {
     const struct wp_hashes *h = want->prompt ? hashes_for(want, seat.worker) : NULL;
-    struct match m;
+    bool told = want->prompt && want->prompt->kind == WP_PROMPT_TOKENS;
+    struct wp_match m;
     uint32_t space;
     size_t most;
 
@@ -142,7 +113,7 @@ static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat
     if (space != *last_space)
         wp_index_overlap(f->index, space, h->local, most, &f->overlap);
     *last_space = space;
-    m = match_blocks(f, seat.rank, space, h, most);
+    m = wp_match_blocks(wp_overlap_of(&f->overlap, seat.rank->holder), f->history, seat.rank, space, told, h->chain, most);
     spread(f, want, h, seat.rank, &m, v);
     c->index_tokens = as_tokens(want, h, m.indexed);
     c->history_tokens = as_tokens(want, h, m.history);
@@ -368,6 +339,14 @@ static bool may_probe(const struct wp_worker *w, const struct wp_placement *repe
     return w->breaker != WP_BREAKER_CLOSED && (!repeated || decides(w, repeated));
 }
 
+/* Where the prompt's blocks will serve others, by what is known of the rank now. */
+static struct wp_history_ends ends_of(const struct wp_rank *r, const struct wp_hashes *h, uint32_t tokens)
+{
+    size_t usable = wp_usable_blocks(tokens, h->block_size);
+
+    return wp_history_ends(usable < h->n ? usable : h->n, r->window);
+}
+
 static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, size_t chosen, uint64_t now_us)
 {
     struct wp_seat seat = f->candidate[chosen];
@@ -402,7 +381,10 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     if (p->space == 0xFFFFFFFF)
         return;
     size_history(f, seat, p->space, p->hashes, want);
-    p->in_flight_noted = wp_history_begin(f->history, seat.rank->holder, p->space, p->hashes->chain, p->hashes->n) == 0;
+    p->exact = want->prompt->kind == WP_PROMPT_TOKENS;
+    if (p->exact)
+        p->ends = ends_of(seat.rank, p->hashes, p->tokens);
+    p->in_flight_noted = wp_history_begin(f->history, seat.rank->holder, p->space, p->hashes->chain, p->hashes->n, p->ends) == 0;
 }
 
 enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
@@ -441,7 +423,7 @@ static void learn(struct wp_worker *w, const struct wp_placement *p, double actu
 }
 
 /*
- * Its blocks are in flight no more.  Behind a live feed they count on until the feed has passed the request's end (end_us): then the index has them
+ * Its blocks are in flight no more.  Behind a live feed they count on until the feed has passed that moment (end_us): then the index has them
  * or the engine did not keep them.
  */
 static void in_flight_over(struct wp_fleet *f, struct wp_placement *p, uint64_t end_us)
@@ -452,11 +434,17 @@ static void in_flight_over(struct wp_fleet *f, struct wp_placement *p, uint64_t 
         return;
     p->in_flight_noted = false;
     if (r->live && end_us && p->first_seen && !p->worker->gone)
-        wp_history_end_at(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n, wp_fleet_passed_mark(end_us));
+        wp_history_end_at(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n, p->ends,
+                          wp_fleet_passed_mark(end_us));
     else
-        wp_history_end(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n);
-    if (r->fed && p->first_seen && p->hashes)
-        wp_index_graft(f->index, r->holder, p->space, p->hashes->local, p->hashes->n);
+        wp_history_end(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n, p->ends);
+}
+
+/* What of it floats finds its place. */
+static void graft(struct wp_fleet *f, const struct wp_placement *p)
+{
+    if (p->rank->fed && p->first_seen && p->exact && !p->worker->gone)
+        wp_index_graft(f->index, p->rank->holder, p->space, p->hashes->local, p->hashes->n);
 }
 
 /* What its events told is right or wrong as far as the engine says so itself. */
@@ -483,9 +471,11 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
     pthread_mutex_lock(&f->lock);
     wp_load_first(&p->rank->load, &p->item, &w->profile, now);
     if (p->in_flight_noted && !w->gone)
-        wp_history_note(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n);
-    if (!p->rank->live)
-        in_flight_over(f, p, 0);
+        wp_history_note(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n,
+                        p->exact ? ends_of(p->rank, p->hashes, p->tokens) : p->ends);
+    /* What a window has left behind is free while the answer is still being generated, and may go: from here on the events say it. */
+    if (!p->rank->live || p->rank->window || !p->exact)
+        in_flight_over(f, p, p->rank->live && p->exact ? now : 0);
     learn(w, p, actual);
     r = wp_records_at(&f->records, p->record);
     if (r)
@@ -515,6 +505,7 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     pthread_mutex_lock(&f->lock);
     wp_load_end(&p->rank->load, &p->item, &w->profile, now);
     in_flight_over(f, p, now);
+    graft(f, p);
     confirm(f, p);
     if (!w->gone)
         wp_count(w->ended[o], 1);

@@ -33,6 +33,7 @@ struct wp_rank {
     bool fed;        /* it has a feed of KV events */
     bool live;       /* that feed is connected and knows where it stands */
     const char *feed_state; /* of that feed, in a word; "none" without one */
+    uint32_t window; /* blocks of the narrowest sliding window that its feed has shown; 0: none */
     double coverage; /* share of what the rank holds that its feed has told, 0..1 */
 };
 

@@ -40,6 +40,8 @@ static struct group learn(struct wp_ingest *p, const struct wp_event *e)
                                          (uint16_t)(p->restricting + 1), 0, blocks) == 0) {
         g.role = GROUP_RESTRICTS;
         g.number = ++p->restricting;
+        if (blocks != WP_WINDOW_ALL && (!p->window || blocks < p->window))
+            p->window = blocks;
     }
     if (p->n_groups < GROUPS_MAX)
         p->group[p->n_groups++] = g;
@@ -67,5 +69,11 @@ void wp_ingest_forget_groups(struct wp_ingest *p)
     for (; p->restricting; p->restricting--)
         wp_index_window(p->conf.index, p->conf.holder, p->restricting, 0, 0);
     p->n_groups = 0;
+    p->window = 0;
     p->has_main = false;
+}
+
+uint32_t wp_ingest_window(const struct wp_ingest *p)
+{
+    return p->window;
 }

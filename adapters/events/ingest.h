@@ -79,6 +79,9 @@ void wp_ingest_gone(struct wp_ingest *p);
 void wp_ingest_block_size(struct wp_ingest *p, uint32_t block_size);
 uint32_t wp_ingest_its_block_size(const struct wp_ingest *p); /* that prompts are matched at; 0: not known yet */
 
+/* Blocks of the narrowest sliding window among its groups; 0: none restricts, as far as it has said. */
+uint32_t wp_ingest_window(const struct wp_ingest *p);
+
 /* The space of what it published so far.  False: there is none yet. */
 bool wp_ingest_space(const struct wp_ingest *p, bool bigram, uint32_t *space);
 

@@ -38,6 +38,7 @@ struct wp_ingest {
     size_t n_groups;
     uint16_t restricting; /* numbers given so far */
     bool has_main;
+    uint32_t window; /* blocks of the narrowest one that restricts; 0: none */
 
     struct wp_map salt, salted; /* engine hash -> what the salt adds to the seed, and copies */
     struct wp_map parked;

@@ -5,6 +5,8 @@
 #include "base/rng.h"
 #include "tests/lib/test.h"
 
+static const struct wp_history_ends NO_ENDS;
+
 enum { W = 7, SPACE = 3 };
 
 static struct wp_history *make(size_t blocks)
@@ -32,7 +34,7 @@ static void note(struct wp_history *h, const char *s)
     uint64_t chain[32];
     size_t n = letters(s, chain);
 
-    EXPECT_INT("note", 0, wp_history_note(h, W, SPACE, chain, n));
+    EXPECT_INT("note", 0, wp_history_note(h, W, SPACE, chain, n, NO_ENDS));
 }
 
 static size_t overlap(const struct wp_history *h, const char *s, size_t *both)
@@ -88,14 +90,14 @@ static void holders_and_spaces_are_apart(void)
 
     EXPECT_INT("size", 0, wp_history_size(h, W, SPACE + 1, 8, &err));
     EXPECT_INT("size", 0, wp_history_size(h, W + 1, SPACE, 8, &err));
-    wp_history_note(h, W, SPACE, chain, 3);
+    wp_history_note(h, W, SPACE, chain, 3, NO_ENDS);
     EXPECT_UINT("0 is a hash like any other", 3, wp_history_overlap(h, W, SPACE, chain, 3, NULL));
     EXPECT_UINT("other space", 0, wp_history_overlap(h, W, SPACE + 1, chain, 3, NULL));
     EXPECT_UINT("other holder", 0, wp_history_overlap(h, W + 1, SPACE, chain, 3, NULL));
     EXPECT_UINT("a holder never heard of", 0,
                 wp_history_overlap(h, 0xFFFFFFFE, SPACE, chain, 3, NULL));
-    EXPECT_INT("which keeps nothing", 0, wp_history_note(h, 0xFFFFFFFE, SPACE, chain, 3));
-    wp_history_note(h, W, SPACE + 1, chain, 2);
+    EXPECT_INT("which keeps nothing", 0, wp_history_note(h, 0xFFFFFFFE, SPACE, chain, 3, NO_ENDS));
+    wp_history_note(h, W, SPACE + 1, chain, 2, NO_ENDS);
     EXPECT_UINT("blocks of all spaces", 5, wp_history_blocks(h, W));
     wp_history_forget(h, W);
     EXPECT_UINT("forgotten in all spaces", 0, wp_history_blocks(h, W));
@@ -111,21 +113,21 @@ static void in_flight_blocks_count_beside_the_history(void)
     letters("abcd", abcd);
     letters("abx", abx);
     note(h, "ab");
-    EXPECT_INT("begin", 0, wp_history_begin(h, W, SPACE, abcd, 4));
-    EXPECT_INT("begin another of the same prefix", 0, wp_history_begin(h, W, SPACE, abx, 3));
+    EXPECT_INT("begin", 0, wp_history_begin(h, W, SPACE, abcd, 4, NO_ENDS));
+    EXPECT_INT("begin another of the same prefix", 0, wp_history_begin(h, W, SPACE, abx, 3, NO_ENDS));
     EXPECT_UINT("in flight", 7, wp_history_in_flight(h));
     EXPECT_UINT("history", 2, overlap(h, "abcd", &both));
     EXPECT_UINT("together", 4, both);
     wp_history_forget(h, W);
     EXPECT_UINT("history is gone", 0, overlap(h, "abcd", &both));
     EXPECT_UINT("in flight stays", 4, both);
-    wp_history_end(h, W, SPACE, abcd, 4);
+    wp_history_end(h, W, SPACE, abcd, 4, NO_ENDS);
     overlap(h, "abcd", &both);
     EXPECT_UINT("the other request's prefix stays", 2, both);
-    wp_history_end(h, W, SPACE, abcd, 4);
+    wp_history_end(h, W, SPACE, abcd, 4, NO_ENDS);
     overlap(h, "abx", &both);
     EXPECT_UINT("c and d are not begun: nothing to end; a and b ended again", 0, both);
-    wp_history_end(h, W, SPACE, abx, 3);
+    wp_history_end(h, W, SPACE, abx, 3, NO_ENDS);
     EXPECT_UINT("at rest", 0, wp_history_in_flight(h));
     wp_history_destroy(h);
 }
@@ -138,13 +140,13 @@ static void an_evicted_block_may_still_be_in_flight_and_come_back(void)
 
     letters("ab", ab);
     note(h, "ab");
-    wp_history_begin(h, W, SPACE, ab, 2);
+    wp_history_begin(h, W, SPACE, ab, 2, NO_ENDS);
     note(h, "xy");
     EXPECT_UINT("history", 0, overlap(h, "ab", &both));
     EXPECT_UINT("together", 2, both);
     note(h, "ab");
     EXPECT_UINT("history again", 2, overlap(h, "ab", &both));
-    wp_history_end(h, W, SPACE, ab, 2);
+    wp_history_end(h, W, SPACE, ab, 2, NO_ENDS);
     EXPECT_UINT("ended, and held by history", 2, overlap(h, "ab", &both));
     EXPECT_UINT("together", 2, both);
     wp_history_destroy(h);
@@ -299,7 +301,7 @@ static void one_step(struct wp_history *h, struct model *m, struct wp_rng *r)
     case 4:
         if (m->requests == REQUESTS)
             break;
-        wp_history_begin(h, w, SPACE, chain, n);
+        wp_history_begin(h, w, SPACE, chain, n, NO_ENDS);
         m->request[m->requests].holder = w;
         m->request[m->requests].n = n;
         memcpy(m->request[m->requests++].chain, chain, n * sizeof chain[0]);
@@ -309,11 +311,11 @@ static void one_step(struct wp_history *h, struct model *m, struct wp_rng *r)
         if (!m->requests)
             break;
         k = (size_t)wp_rng_below(r, m->requests);
-        wp_history_end(h, m->request[k].holder, SPACE, m->request[k].chain, m->request[k].n);
+        wp_history_end(h, m->request[k].holder, SPACE, m->request[k].chain, m->request[k].n, NO_ENDS);
         m->request[k] = m->request[--m->requests];
         break;
     default:
-        wp_history_note(h, w, SPACE, chain, n);
+        wp_history_note(h, w, SPACE, chain, n, NO_ENDS);
         model_note(m, w, chain, n);
     }
 }
@@ -351,7 +353,7 @@ static void random_steps_agree_with_a_naive_model(void)
         EXPECT_UINT(label, 10000, step);
         while (m->requests--)
             wp_history_end(h, m->request[m->requests].holder, SPACE, m->request[m->requests].chain,
-                           m->request[m->requests].n);
+                           m->request[m->requests].n, NO_ENDS);
         EXPECT_UINT("at rest nothing is in flight", 0, wp_history_in_flight(h));
         wp_history_destroy(h);
         wp_free(m);
@@ -370,15 +372,15 @@ static int fill(struct wp_history **out, const uint64_t chain[], size_t n)
     *out = h;
     rc = wp_history_size(h, W, SPACE, n, &err);
     if (rc == 0)
-        rc = wp_history_note(h, W, SPACE, chain, n);
+        rc = wp_history_note(h, W, SPACE, chain, n, NO_ENDS);
     EXPECT_UINT("what is remembered is a prefix", wp_history_blocks(h, W),
                 wp_history_overlap(h, W, SPACE, chain, n, NULL));
-    begun = wp_history_begin(h, W + 1, SPACE, chain, n);
+    begun = wp_history_begin(h, W + 1, SPACE, chain, n, NO_ENDS);
     wp_history_overlap(h, W + 1, SPACE, chain, n, &both);
     EXPECT_UINT("all or nothing is in flight", begun < 0 ? 0 : n, both);
     EXPECT_UINT("and counted", both, wp_history_in_flight(h));
     if (begun == 0)
-        wp_history_end(h, W + 1, SPACE, chain, n);
+        wp_history_end(h, W + 1, SPACE, chain, n, NO_ENDS);
     EXPECT_UINT("at rest", 0, wp_history_in_flight(h));
     return rc < 0 ? rc : begun;
 }
@@ -420,9 +422,9 @@ static void memory_is_bounded_and_goes_with_the_blocks(void)
     for (uint64_t p = 0; p < 5000; p++) {
         for (uint64_t i = 0; i < 10; i++)
             chain[i] = p * 10 + i;
-        wp_history_begin(h, W, SPACE, chain, 10);
-        wp_history_note(h, W, SPACE, chain, 10);
-        wp_history_end(h, W, SPACE, chain, 10);
+        wp_history_begin(h, W, SPACE, chain, 10, NO_ENDS);
+        wp_history_note(h, W, SPACE, chain, 10, NO_ENDS);
+        wp_history_end(h, W, SPACE, chain, 10, NO_ENDS);
         if (p == 200)
             live = wp_mem_live();
     }
@@ -440,10 +442,10 @@ static void what_is_over_counts_until_the_feed_has_passed_it(void)
     uint64_t chain[8];
     size_t both, live = (size_t)wp_mem_live();
 
-    wp_history_begin(h, W, SPACE, chain, letters("abc", chain));
-    wp_history_begin(h, W, SPACE, chain, letters("abd", chain));
-    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), 20);
-    wp_history_end_at(h, W, SPACE, chain, letters("abd", chain), 10);
+    wp_history_begin(h, W, SPACE, chain, letters("abc", chain), NO_ENDS);
+    wp_history_begin(h, W, SPACE, chain, letters("abd", chain), NO_ENDS);
+    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), NO_ENDS, 20);
+    wp_history_end_at(h, W, SPACE, chain, letters("abd", chain), NO_ENDS, 10);
     overlap(h, "abc", &both);
     EXPECT_UINT("still there", 3, both);
     EXPECT_UINT("not yet", 0, wp_history_passed(h, W, 9));
@@ -451,15 +453,55 @@ static void what_is_over_counts_until_the_feed_has_passed_it(void)
     EXPECT_UINT("one", 1, wp_history_passed(h, W, 19));
     overlap(h, "abd", &both);
     EXPECT_UINT("what they share is left", 2, both);
-    wp_history_begin(h, W, SPACE, chain, letters("x", chain));
+    wp_history_begin(h, W, SPACE, chain, letters("x", chain), NO_ENDS);
     wp_mem_fail_after(0);
     EXPECT_INT("no memory: ended at once", WP_ENOMEM,
-               wp_history_end_at(h, W, SPACE, chain, letters("x", chain), 99));
+               wp_history_end_at(h, W, SPACE, chain, letters("x", chain), NO_ENDS, 99));
     wp_mem_fail_after(-1);
     EXPECT_UINT("no feed any more", 1, wp_history_passed(h, W, UINT64_MAX));
-    wp_history_begin(h, W, SPACE, chain, letters("abc", chain));
-    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), 20);
+    wp_history_begin(h, W, SPACE, chain, letters("abc", chain), NO_ENDS);
+    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), NO_ENDS, 20);
     EXPECT_TRUE("one is left to destroy", (size_t)wp_mem_live() > live);
+    wp_history_destroy(h);
+}
+
+static size_t last_end(const struct wp_history *h, const char *s, size_t above, bool in_flight)
+{
+    uint64_t chain[32];
+    size_t n = letters(s, chain);
+
+    return wp_history_last_end(h, W, SPACE, chain, n, above, in_flight);
+}
+
+/* A window of three blocks: a prompt of six serves at its end, one of two at each of its blocks. */
+static void where_windows_restrict_a_prompt_serves_at_its_ends(void)
+{
+    struct wp_history_ends six = wp_history_ends(6, 3), five = wp_history_ends(5, 3), two = wp_history_ends(2, 3);
+    struct wp_history *h = make(10);
+    uint64_t chain[8];
+
+    wp_history_begin(h, W, SPACE, chain, letters("abcdef", chain), six);
+    wp_history_begin(h, W, SPACE, chain, letters("abcdef", chain), five); /* the last block is never used by itself */
+    wp_history_begin(h, W, SPACE, chain, letters("xy", chain), two);
+    EXPECT_UINT("whole", 6, last_end(h, "abcdef", 0, true));
+    EXPECT_UINT("a block less", 5, last_end(h, "abcde", 0, true));
+    EXPECT_UINT("within", 0, last_end(h, "abcd", 0, true));
+    EXPECT_UINT("not more than is known otherwise", 0, last_end(h, "abcdef", 6, true));
+    EXPECT_UINT("within the window", 1, last_end(h, "x", 0, true));
+    EXPECT_UINT("not sent yet", 0, last_end(h, "abcdef", 0, false));
+    wp_history_note(h, W, SPACE, chain, letters("abcdef", chain), six);
+    EXPECT_UINT("in the LRU", 6, last_end(h, "abcdef", 0, false));
+    EXPECT_UINT("at that end alone", 0, last_end(h, "abcde", 0, false));
+    wp_history_end(h, W, SPACE, chain, letters("abcdef", chain), six);
+    EXPECT_UINT("the other one's end stays", 5, last_end(h, "abcdef", 0, true));
+    wp_history_end_at(h, W, SPACE, chain, letters("abcdef", chain), five, 1);
+    EXPECT_UINT("until the feed has passed", 5, last_end(h, "abcdef", 0, true));
+    wp_history_passed(h, W, 1);
+    EXPECT_UINT("gone", 0, last_end(h, "abcdef", 0, true));
+    wp_history_forget(h, W);
+    wp_history_note(h, W, SPACE, chain, letters("abcdef", chain), NO_ENDS);
+    EXPECT_UINT("an end goes with its block", 0, last_end(h, "abcdef", 0, false));
+    EXPECT_UINT("no window, no ends", 0, wp_history_ends(6, 0).last);
     wp_history_destroy(h);
 }
 
@@ -478,6 +520,8 @@ const struct wp_suite suite_history = {
         {"random steps agree with a naive model", random_steps_agree_with_a_naive_model},
         {"what is over counts until the feed has passed it",
          what_is_over_counts_until_the_feed_has_passed_it},
+        {"where windows restrict, a prompt serves at its ends",
+         where_windows_restrict_a_prompt_serves_at_its_ends},
         {"any allocation may fail", any_allocation_may_fail},
         {"memory is bounded and goes with the blocks", memory_is_bounded_and_goes_with_the_blocks},
         {NULL, NULL},

@@ -5,6 +5,8 @@
  * arrived.
  */
 #include "base/mem.h"
+#include "index/identity.h"
+#include "router/match.h"
 #include "tests/lib/bytes.h"
 #include "tests/lib/naive_feed.h"
 #include "tests/lib/test.h"
@@ -137,6 +139,14 @@ static void live(struct play *p, const json_t *line, struct wp_naive_feed *naive
     p->live++;
 }
 
+static void play_init(struct play *p, const char *name, uint32_t told)
+{
+    *p = (struct play){0};
+    p->expected = load(name, "expected.json");
+    p->block_size = (uint32_t)json_integer_value(json_object_get(p->expected, "block_size"));
+    wp_timeline_init(&p->t, told ? p->block_size : 0);
+}
+
 /* Plays the lines of NAME_events.jsonl. */
 static void play(struct play *p, const char *name, uint32_t told)
 {
@@ -145,10 +155,7 @@ static void play(struct play *p, const char *name, uint32_t told)
     char *text;
     struct wp_str rest, line;
 
-    *p = (struct play){0};
-    p->expected = load(name, "expected.json");
-    p->block_size = (uint32_t)json_integer_value(json_object_get(p->expected, "block_size"));
-    wp_timeline_init(&p->t, told ? p->block_size : 0);
+    play_init(p, name, told);
     snprintf(path, sizeof path, "spec/real/%s_events.jsonl", name);
     text = wp_test_data(path, &n);
     rest = (struct wp_str){text, n};
@@ -194,6 +201,73 @@ static void the_index_says_what_the_engine_says(void)
             EXPECT_UINT(timelines[i].name, timelines[i].messages, p.live);
             end(&p);
         }
+}
+
+/* As a router goes about it: prompts one after the other, of which the last few count as in flight, since no batch has passed their end. */
+enum { LATE = 3 };
+
+struct traffic {
+    struct wp_history *history;
+    struct wp_rank rank;
+    struct sent {
+        uint64_t chain[PROMPT_MAX];
+        size_t n;
+        struct wp_history_ends ends;
+    } sent[LATE];
+    size_t steps;
+};
+
+static void dispatch(struct traffic *t, struct play *p, const char *name, const json_t *step)
+{
+    static uint32_t token[PROMPT_MAX];
+    static uint64_t local[PROMPT_MAX];
+    struct sent *s = &t->sent[t->steps++ % LATE];
+    size_t n = prompt_of(p, step, token), usable = wp_usable_blocks(n, p->block_size);
+    size_t cached = (size_t)json_integer_value(json_object_get(step, "cached_tokens"));
+    struct wp_match m;
+    char label[160];
+
+    wp_history_end(t->history, 0, 0, s->chain, s->n, s->ends);
+    s->n = wp_hash_tokens(token, n, p->block_size, wp_hash_seed((struct wp_str){0}, (struct wp_str){0}), local, PROMPT_MAX);
+    wp_hash_chain(local, s->n, s->chain);
+    wp_timeline_claim(&p->t, 0, token, n, (struct wp_str){0}, (struct wp_str){0}, NULL);
+    t->rank = (struct wp_rank){.fed = true, .live = true, .coverage = 1, .window = wp_ingest_window(p->t.rank[0])};
+    m = wp_match_blocks(wp_overlap_of(&p->t.o, p->t.holder[0]), t->history, &t->rank, 0, true, s->chain, usable);
+    snprintf(label, sizeof label, "%s step %d", name, (int)json_integer_value(json_object_get(step, "id")));
+    EXPECT_UINT(label, cached / p->block_size, m.claim);
+    s->ends = wp_history_ends(usable, t->rank.window);
+    wp_history_begin(t->history, 0, 0, s->chain, s->n, s->ends);
+    wp_history_note(t->history, 0, 0, s->chain, s->n, s->ends);
+}
+
+/* What was sent and what is in flight claim no more of a window model than it serves. */
+static void what_is_in_flight_knows_the_window(void)
+{
+    static struct traffic t;
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_str rest, line;
+    struct play p;
+    size_t n = 0;
+    char *text = wp_test_data("spec/real/vllm_0.32.0_window_events.jsonl", &n);
+
+    t = (struct traffic){0};
+    play_init(&p, "vllm_0.32.0_window", 1);
+    EXPECT_INT("history", 0, wp_history_create(&t.history, 1, &err));
+    wp_history_size(t.history, 0, 0, 1000, &err);
+    rest = (struct wp_str){text, n};
+    while (wp_str_split(&rest, '\n', &line)) {
+        json_t *o = json_loadb(line.p, line.n, 0, NULL);
+
+        if (wp_str_is(text_of(o, "kind"), "live"))
+            live(&p, o, NULL);
+        else if (json_object_get(o, "id"))
+            dispatch(&t, &p, "window", step_of(&p, json_integer_value(json_object_get(o, "id"))));
+        json_decref(o);
+    }
+    EXPECT_UINT("steps", 37, t.steps);
+    wp_free(text);
+    wp_history_destroy(t.history);
+    end(&p);
 }
 
 /* The prompt that ends with each block that was ever named. */
@@ -262,6 +336,7 @@ const struct wp_suite suite_timelines = {
     "timelines",
     (const struct wp_test[]){
         {"the index says what the engine says", the_index_says_what_the_engine_says},
+        {"what is in flight knows the window", what_is_in_flight_knows_the_window},
         {"other captures agree with a naive reading", other_captures_agree_with_a_naive_reading},
         {NULL, NULL},
     },
