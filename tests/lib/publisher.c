@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/publisher.h"
 
+#include "tests/lib/ports.h"
 #include "tests/lib/test.h"
 
 #include <zmq.h>
@@ -46,9 +47,16 @@ static void *open_socket(struct test_publisher *p, int type, const char *endpoin
 
 static bool bind_to(void *s, const char *endpoint, char out[80])
 {
+    const char *star = strstr(endpoint, ":*");
     size_t n = 80;
-    int rc = zmq_bind(s, endpoint);
+    char chosen[80];
+    int rc;
 
+    if (star) {
+        snprintf(chosen, sizeof chosen, "%.*s:%u", (int)(star - endpoint), endpoint, test_ports(1));
+        endpoint = chosen;
+    }
+    rc = zmq_bind(s, endpoint);
     EXPECT_INT(endpoint, 0, rc);
     zmq_getsockopt(s, ZMQ_LAST_ENDPOINT, out, &n);
     return rc == 0;

@@ -23,7 +23,10 @@ struct test_publisher {
     size_t peer_n;
 };
 
-/* bind: its PUB binds events; otherwise it connects there.  replay NULL: it has none. */
+/*
+ * bind: its PUB binds events, port * being one that stays free when it ends; otherwise it connects there.
+ * replay NULL: it has none.
+ */
 bool publisher_open(struct test_publisher *p, struct wp_loop *l, const char *events, bool bind,
                     const char *replay);
 void publisher_look(struct test_publisher *p);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/rawserver.h"
 
+#include "tests/lib/ports.h"
+
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,7 +223,8 @@ int raw_server_start(struct raw_server *s, uv_loop_t *loop, bool v6,
     s->tcp.data = s;
     s->closed = true;
     if (v6)
-        uv_ip6_addr("::1", 0, (struct sockaddr_in6 *)&addr);
+        uv_ip6_addr("::1", (int)test_ports(1), /* its twin on 127.0.0.1 is free, too */
+                    (struct sockaddr_in6 *)&addr);
     else
         uv_ip4_addr("127.0.0.1", 0, (struct sockaddr_in *)&addr);
     uv_tcp_init(loop, &s->tcp);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "tests/lib/capture.h"
+#include "tests/lib/ports.h"
 #include "tests/lib/publisher.h"
 #include "tests/lib/test.h"
 
@@ -710,28 +711,6 @@ static int bound_to(unsigned port)
     return -1;
 }
 
-/* The first of two free ports in a row. */
-static unsigned two_ports(void)
-{
-    for (int i = 0; i < 1000; i++) {
-        struct sockaddr_in a;
-        socklen_t n = sizeof a;
-        int first = bound_to(0), second;
-        unsigned port;
-
-        getsockname(first, (struct sockaddr *)&a, &n);
-        port = ntohs(a.sin_port);
-        second = port < 65535 ? bound_to(port + 1) : -1;
-        close(first);
-        if (second >= 0) {
-            close(second);
-            return port;
-        }
-    }
-    EXPECT_TRUE("two free ports in a row", 0);
-    return 1024;
-}
-
 static void each_rank_has_its_own_ports_and_trouble(void)
 {
     struct rig r;
@@ -741,7 +720,7 @@ static void each_rank_has_its_own_ports_and_trouble(void)
     char events[80], other[80];
 
     rig_init(&r);
-    port = two_ports();
+    port = test_ports(2);
     snprintf(events, sizeof events, "tcp://127.0.0.1:%u", port);
     snprintf(other, sizeof other, "tcp://127.0.0.1:%u", port + 1);
     publisher_open(&pub[0], &r.loop, events, true, NULL);
