@@ -16,6 +16,7 @@ enum { WP_ENGINE_MODELS_MAX = 256 };
 struct wp_engine_model {
     char *name, *parent; /* parent: an adapter's base model, else NULL */
     uint32_t max_len;    /* 0: not said */
+    uint64_t root;       /* of an adapter: hash of where it was loaded from; 0: not said */
 };
 
 enum { WP_ENGINE_ENDPOINT_MAX = 320 };

@@ -425,6 +425,9 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
         if (!w->joined && !w->conf.ranks && facts->feed.ranks && !facts->feed.why && !facts->feed.dials &&
             facts->feed.ranks != w->n_ranks)
             change_ranks(f, w, facts->feed.ranks);
+        if (wp_worker_reloaded(w, facts))
+            for (uint32_t i = 0; i < w->n_ranks; i++)
+                wp_index_doubt(f->index, w->rank[i].holder);
         wp_worker_probed(w, facts, conf);
         wp_worker_others(w, facts, f->mean_tokens);
         if (was_up && !w->up)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/worker.h"
 
+#include "base/rng.h"
 #include "index/identity.h"
 
 #include <stdio.h>
 
 const char *const wp_breaker_names[] = {"closed", "half_open", "open"};
 const char *const wp_outcome_names[] = {"neutral", "good", "failed", "busy"};
-enum { OPEN_MAX_US = 30000000, CROWDED = 3, REST_MIN_US = 500000, REST_MAX_US = 30000000 };
+enum { OPEN_MAX_US = 30000000, CROWDED = 3, ROOTS_MAX = 1024, REST_MIN_US = 500000, REST_MAX_US = 30000000 };
 
 struct wp_worker *wp_worker_ref(struct wp_worker *w)
 {
@@ -29,6 +30,7 @@ void wp_worker_unref(struct wp_worker *w)
     if (!w || atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_models(w->model, w->n_models);
+    wp_map_fini(&w->roots);
     wp_free(w->rank);
     wp_config_worker_fini(&w->conf);
     wp_free(w);
@@ -155,6 +157,7 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
         return wp_fail(err, WP_ENOMEM, "worker: out of memory");
     atomic_init(&w->refs, 1);
     wp_list_init(&w->link);
+    w->roots.seed = wp_rng_secret();
     w->correction = 1;
     w->reported_running = w->reported_waiting = w->kv_usage = -1;
     rc = wp_config_worker_copy(&w->conf, conf);
@@ -310,6 +313,44 @@ static void take_models(struct wp_worker *w, struct wp_engine_facts *f)
     if (w->conf.max_model_len)
         for (size_t i = 0; i < w->n_models; i++)
             w->model[i].max_len = w->conf.max_model_len;
+}
+
+/* Names are clients' to make up where adapters are loaded at run time: beyond some, those not listed now are forgotten. */
+static void forget_roots(struct wp_worker *w, const struct wp_engine_facts *f)
+{
+    struct wp_map kept = {.seed = w->roots.seed};
+
+    if (w->roots.n < ROOTS_MAX)
+        return;
+    for (size_t i = 0; i < f->n_models; i++) {
+        uint64_t key = wp_hash_item(wp_str_of(f->model[i].name)), was;
+
+        if (wp_map_get(&w->roots, key, &was))
+            wp_map_put(&kept, key, was); /* out of memory: forgotten, too */
+    }
+    wp_map_fini(&w->roots);
+    w->roots = kept;
+}
+
+bool wp_worker_reloaded(struct wp_worker *w, const struct wp_engine_facts *f)
+{
+    bool any = false;
+
+    for (size_t i = 0; f->models_known && i < f->n_models; i++) {
+        const struct wp_engine_model *m = &f->model[i];
+        uint64_t key = wp_hash_item(wp_str_of(m->name)), was;
+        bool known = m->root && wp_map_get(&w->roots, key, &was);
+
+        if (!m->root || (known && was == m->root))
+            continue;
+        if (!known)
+            forget_roots(w, f);
+        else
+            wp_log(WP_INFO, "worker", "worker=%s adapter=%s was loaded from another path: what the worker holds is in doubt", w->conf.id, m->name);
+        any |= known;
+        wp_map_put(&w->roots, key, m->root);
+    }
+    return any;
 }
 
 double wp_worker_wait_us(const struct wp_worker *w, const struct wp_rank *r, uint64_t now_us)

@@ -19,6 +19,7 @@
 #include "adapters/adapter.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/metrics.h"
 #include "policies/load.h"
 #include "router/config.h"
@@ -79,6 +80,7 @@ struct wp_worker {
     struct wp_engine_model *model; /* as the engine or the configuration lists them */
     size_t n_models;
     bool models_fixed; /* by the configuration */
+    struct wp_map roots; /* hash of an adapter's name -> where it was loaded from last, also of those that are not listed now */
     uint32_t block_size;
     bool block_size_told; /* by the configuration, the engine or its events; else it is a guess */
     uint64_t kv_tokens; /* of one rank */
@@ -127,6 +129,11 @@ bool wp_worker_asks_feed(const struct wp_worker *w); /* the configuration says n
 /* Another number of ranks, of a worker that was never sent anything; the old ones are the caller's to free.  Errors: WP_ENOMEM. */
 int wp_worker_ranks(struct wp_worker *w, uint32_t n);
 void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf);
+/*
+ * The same facts, first: is an adapter there that had its name from elsewhere before?  vLLM 0.32 hashes the path into its blocks and leaves it out of
+ * its events, so that all that the index has under the name may be what the engine does not use any more.
+ */
+bool wp_worker_reloaded(struct wp_worker *w, const struct wp_engine_facts *f);
 /* The same facts again: what others have on it.  mean_tokens: what a request has to prefill on the average, since theirs are not known. */
 void wp_worker_others(struct wp_worker *w, const struct wp_engine_facts *f, double mean_tokens);
 

@@ -3,6 +3,7 @@
 
 #include "adapters/engines/prom.h"
 #include "base/mem.h"
+#include "index/identity.h"
 #include "net/json.h"
 
 #include <math.h>
@@ -40,14 +41,20 @@ static int text_of(struct wp_json v, char **out)
     return *out ? 0 : WP_ENOMEM;
 }
 
+/* Of a text of any length, as it stands in the page; 0: none. */
+static uint64_t hash_of(struct wp_json v)
+{
+    return v.kind == WP_JSON_STRING && v.n > 2 ? wp_hash_item((struct wp_str){v.p, v.n}) | 1 : 0;
+}
+
 static int take_model(struct wp_engine_facts *f, struct wp_json entry)
 {
-    static const char *const names[] = {"id", "parent", "max_model_len"};
+    static const char *const names[] = {"id", "parent", "max_model_len", "root"};
     struct wp_engine_model *out = &f->model[f->n_models];
-    struct wp_json m[3];
+    struct wp_json m[4];
     uint64_t len;
 
-    if (!wp_json_find(entry, names, 3, m))
+    if (!wp_json_find(entry, names, 4, m))
         return 0;
     if (text_of(m[0], &out->name) < 0)
         return WP_ENOMEM;
@@ -58,6 +65,7 @@ static int take_model(struct wp_engine_facts *f, struct wp_json entry)
         return WP_ENOMEM;
     }
     out->max_len = wp_json_u64(m[2], &len) && len <= UINT32_MAX ? (uint32_t)len : 0;
+    out->root = out->parent ? hash_of(m[3]) : 0;
     f->n_models++;
     return 0;
 }

@@ -154,7 +154,7 @@ static void a_model_list_gives_names_parents_and_lengths(void)
     struct wp_engine_facts f;
     struct wp_str page = WP_STR("{\"object\":\"list\",\"data\":["
                                 "{\"id\":\"base\",\"root\":\"x\",\"parent\":null,\"max_model_len\":2048},"
-                                "{\"id\":\"ad\\u0061pter/1\",\"parent\":\"base\",\"max_model_len\":null},"
+                                "{\"id\":\"ad\\u0061pter/1\",\"root\":\"/lora/1\",\"parent\":\"base\",\"max_model_len\":null},"
                                 "{\"id\":\"\"},{\"id\":7},{\"object\":\"model\"},5,null,{\"id\":\"\\ud800\"},{\"id\":\"a\\u0000b\"},"
                                 "{\"id\":\"long\",\"max_model_len\":99999999999}]}");
 
@@ -168,6 +168,7 @@ static void a_model_list_gives_names_parents_and_lengths(void)
         EXPECT_UINT("its length", 2048, f.model[0].max_len);
         EXPECT_TEXT("second", "adapter/1", wp_str_of(f.model[1].name));
         EXPECT_TEXT("its base", "base", wp_str_of(f.model[1].parent));
+        EXPECT_TRUE("where from", f.model[1].root && !f.model[0].root);
         EXPECT_UINT("no length", 0, f.model[1].max_len);
         EXPECT_UINT("an absurd length is none", 0, f.model[2].max_len);
     }

@@ -58,12 +58,13 @@ static int add(const char *id)
     return rc;
 }
 
-/* A probe's answer: models is "a b>a" (an adapter b of a). */
+/* A probe's answer: models is "a b>a" (an adapter b of a), all adapters loaded from root. */
 struct answer {
     const char *models;
     uint32_t block_size, max_len;
     uint64_t kv_tokens;
     bool sleeping, down;
+    uint64_t root;
 };
 
 static void probed(const char *id, struct answer a)
@@ -80,7 +81,7 @@ static void probed(const char *id, struct answer a)
 
         wp_str_split(&parent, '>', &name);
         f.model[f.n_models++] = (struct wp_engine_model){wp_strndup(name.p, name.n), parent.p ? wp_strndup(parent.p, parent.n) : NULL,
-                                                         a.max_len};
+                                                         a.max_len, parent.p ? a.root : 0};
     }
     EXPECT_TRUE(id, w != NULL);
     if (w)
@@ -1143,6 +1144,65 @@ static void cached_tokens_end_doubt(void)
     }
 }
 
+/* An adapter under its old name from another path: what its blocks are called has changed unseen. */
+static void an_adapter_from_another_path_is_in_doubt(void)
+{
+    static const struct {
+        const char *label, *models;
+        uint64_t root;
+        long long doubtful;
+    } steps[] = {
+        {"first seen", "m ad>m", 1, 0},       {"the same", "m ad>m", 1, 0},   {"not listed", "m", 0, 0},
+        {"back from there", "m ad>m", 1, 0},  {"not said", "m ad>m", 0, 0},   {"off again", "m", 0, 0},
+        {"from elsewhere", "m ad>m", 2, 64}, {"stays so", "m ad>m", 2, 64}, {"another's", "m ad>m be>m", 2, 64},
+    };
+    struct wp_rank_feed feed = {.fed = true, .live = true, .state = "live", .coverage = 1};
+    struct wp_kv_event ev = {.kind = WP_KV_STORED, .main_group = true, .n = 4};
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_worker *w;
+    struct req r;
+
+    SET_UP("log.level=error");
+    add_up("a", (struct answer){.models = "m ad>m", .block_size = 16, .root = 1});
+    w = wp_fleet_find(fleet, WP_STR("a"));
+    req_tokens(&r, "ad", 1, 80);
+    ev.holder = w->rank[0].holder;
+    ev.engine = ev.local = r.ask.prompt.set[0].local;
+    wp_index_space(wp_fleet_index(fleet), WP_STR("m"), 16, WP_STR(""), WP_SPACE_TOKENS, &ev.space, &err);
+    wp_index_apply(wp_fleet_index(fleet), &ev, NULL);
+    wp_fleet_feed(fleet, w, 0, &feed);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        probed("a", (struct answer){.models = steps[i].models, .block_size = 16, .root = steps[i].root});
+        if (!strstr(steps[i].models, "ad"))
+            continue;
+        EXPECT_INT(steps[i].label, 64, hit("a", "ad", 1, 80, "index"));
+        EXPECT_INT(steps[i].label, steps[i].doubtful, hit("a", "ad", 1, 80, "doubtful"));
+    }
+    done(&r);
+    wp_worker_unref(w);
+    tear_down();
+}
+
+/* Adapters come and go under ever new names: what is remembered of them has an end. */
+static void adapters_without_end_are_not_remembered_without_end(void)
+{
+    struct wp_worker *w;
+
+    SET_UP("log.level=error");
+    add_up("a", (struct answer){.models = "m", .block_size = 16});
+    w = wp_fleet_find(fleet, WP_STR("a"));
+    for (int i = 0; i < 3000; i++) {
+        char models[40];
+
+        snprintf(models, sizeof models, "m stays>m ad%d>m", i);
+        probed("a", (struct answer){.models = models, .block_size = 16, .root = 1});
+        EXPECT_TRUE("bounded", w->roots.n <= 1024);
+    }
+    EXPECT_TRUE("some are", w->roots.n > 1);
+    wp_worker_unref(w);
+    tear_down();
+}
+
 const struct wp_suite suite_fleet = {
     "fleet",
     (const struct wp_test[]){
@@ -1172,6 +1232,8 @@ const struct wp_suite suite_fleet = {
         {"a request is placed whatever allocation fails", a_request_is_placed_whatever_allocation_fails},
         {"loops do not disturb each other", loops_do_not_disturb_each_other},
         {"cached_tokens end doubt", cached_tokens_end_doubt},
+        {"an adapter from another path is in doubt", an_adapter_from_another_path_is_in_doubt},
+        {"adapters without end are not remembered without end", adapters_without_end_are_not_remembered_without_end},
         {NULL, NULL},
     },
 };
