@@ -88,12 +88,18 @@ static void on_question(uv_udp_t *h, ssize_t n, const uv_buf_t *buf, const struc
                         unsigned flags)
 {
     struct dns_server *s = h->data;
+    const uint8_t *id = (const uint8_t *)buf->base;
+    char was[sizeof s->name];
     unsigned type = 0;
 
     (void)flags;
-    if (n <= HEAD || !from || !read_question((const uint8_t *)buf->base, (size_t)n, s->name, &type))
+    memcpy(was, s->name, sizeof was);
+    if (n <= HEAD || !from || !read_question(id, (size_t)n, s->name, &type))
         return;
-    s->asked += type == TYPE_A;
+    if (type == TYPE_A && (memcmp(id, s->id, 2) != 0 || strcmp(was, s->name) != 0))
+        s->asked++; /* on a busy machine a question is sent again before its answer is read */
+    if (type == TYPE_A)
+        memcpy(s->id, id, 2);
     if (s->mood == DNS_HELD && s->n_held < 8 && n <= 512) {
         memcpy(s->held[s->n_held].bytes, buf->base, (size_t)n);
         s->held[s->n_held].n = (size_t)n;

@@ -26,7 +26,8 @@ struct dns_server {
     enum dns_mood mood;
     uint8_t last;
     uint32_t ttl;
-    unsigned asked; /* for A records */
+    unsigned asked; /* for A records; a question that is sent again is the same one */
+    uint8_t id[2];  /* of the last one */
     char name[256]; /* asked for last */
     uint16_t port;
     char address[32]; /* "127.0.0.1:port" */
