@@ -332,6 +332,7 @@ int wp_history_note(struct wp_history *h, uint32_t holder, uint32_t space, const
                     size_t n, struct wp_history_ends ends)
 {
     struct lane *l = lane_of(h, holder, space);
+    uint32_t first;
     int rc = 0;
 
     if (!l || !l->max)
@@ -341,8 +342,9 @@ int wp_history_note(struct wp_history *h, uint32_t holder, uint32_t space, const
     while (n-- > 0) {
         if (touch(l, chain[n]) < 0)
             rc = WP_ENOMEM;
-        if (ends_with(ends, n + 1) && l->block[0].next && l->block[l->block[0].next].key == chain[n])
-            l->block[l->block[0].next].end = 1;
+        first = l->block ? l->block[0].next : 0;
+        if (ends_with(ends, n + 1) && first && l->block[first].key == chain[n])
+            l->block[first].end = 1;
     }
     return rc;
 }

@@ -2,12 +2,13 @@
 /*
  * router/match.h - how much of a prompt a rank is believed to have, and who says so.
  *
- * KV events are believed as far as they cover what the rank holds; for the rest history stands in, with the weight that coverage leaves, and
- * alone where there is no feed.  Events are about tokens: of a prompt that is known as bytes they say nothing, and history is alone, too.
- * What is in flight counts at once.
+ * KV events are believed as far as they cover what the rank holds; for the rest history stands in, with the weight that
+ * coverage leaves, and alone where there is no feed.  Events are about tokens: of a prompt that is known as bytes they say
+ * nothing, and history is alone, too.  What is in flight counts at once.
  *
- * Where a sliding window restricts the rank, neither history nor what is in flight says more than the engine would serve: a prompt that was
- * computed leaves its window's tail at its last usable block and nowhere else, so that it serves prompts that go on from there.
+ * Where a sliding window restricts the rank, neither history nor what is in flight says more than the engine would serve: a
+ * prompt that was computed leaves its window's tail at its last usable block and nowhere else, so that it serves prompts that
+ * go on from there.
  * Source: a running vLLM 0.32 (spec: "what a window costs").
  */
 #ifndef WP_ROUTER_MATCH_H
@@ -27,10 +28,10 @@ struct wp_match {
 };
 
 /*
- * row: the rank's of the look-up, or NULL; told: the prompt is of tokens, which events are about; chain[most]: the blocks that the prompt
- * can use.  No allocation.
+ * row: the rank's of the look-up, or NULL; told: the prompt is of tokens, which events are about; chain[most]: the blocks that
+ * the prompt can use.  No allocation.
  */
-struct wp_match wp_match_blocks(const struct wp_overlap_row *row, const struct wp_history *h, const struct wp_rank *r, uint32_t space,
-                                bool told, const uint64_t chain[], size_t most);
+struct wp_match wp_match_blocks(const struct wp_overlap_row *row, const struct wp_history *h, const struct wp_rank *r,
+                                uint32_t space, bool told, const uint64_t chain[], size_t most);
 
 #endif
