@@ -51,7 +51,7 @@ SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small e2e diff asan tsan race fuzz replay \
-        bench lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
+        bench bench-index lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -153,7 +153,7 @@ cppcheck:
 	  -I. $(foreach f,$(FLOORS),$(wildcard $f)) 2>&1 && echo "1 passed, 0 failed" || { echo "0 passed, 1 failed"; exit 1; }
 
 format: ## clang-format over our C files
-	clang-format -i $(wildcard $(foreach f,$(FLOORS),$f/*.[ch] $f/*/*.[ch]) tests/*/*.[ch])
+	clang-format -i $(wildcard $(foreach f,$(FLOORS),$f/*.[ch] $f/*/*.[ch]) tests/*/*.[ch] tests/*/*/*.[ch])
 
 # Everything that compiles, without running it.
 tests-built: $(BUILD)/warmpath $(BUILD)/unit $(BUILD)/small/unit $(BUILD)/tests/diff/dump_event $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
@@ -202,6 +202,18 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJ)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+# The benchmark of the index has several files, and peers in another language when PEERS=1 (cargo, crates of its registry).
+BENCH_INDEX := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/index/*.c)) $(BUILD)/tests/lib/churn.o $(BUILD)/tests/lib/kvbatch.o
+$(BUILD)/bench/index: $(BENCH_INDEX)
+BENCH_PEERS := $(BUILD)/peers/release/libwp_bench_peers.so
+.PHONY: peers
+peers: # cargo knows what is new
+	cargo build -q --release --manifest-path tests/bench/peers/Cargo.toml --target-dir $(BUILD)/peers
+bench-index: $(BUILD)/bench/index $(if $(PEERS),peers) ## the index beside stand-ins: QUICK=1, PEERS=1 (other projects' crates), BIG=1 (40 M), TRACE=file, OUT=file
+	$(BUILD)/bench/index $(if $(QUICK),--quick) $(if $(BIG),--big) $(if $(PEERS),--peers $(BENCH_PEERS)) $(if $(TRACE),--trace $(TRACE)) \
+	  $(if $(OUT),--out $(OUT)) $(if $(SAVE),--save $(SAVE)) $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY)) \
+	  --label "$$(date +%F), $$(git describe --always --dirty 2>/dev/null), $(CC) $(CFLAGS)"
+
 bench: $(BENCH:%=$(BUILD)/bench/%) ## build the benchmarks of tests/bench/ and list them
 	@for b in $(BENCH); do echo "$(BUILD)/bench/$$b"; done
 
@@ -247,4 +259,4 @@ check-install: # into a folder of the build, and away again
 clean: ## away with build/
 	rm -rf build
 
--include $(OBJ:.o=.d) $(SMALL:%.c=$(BUILD)/small/%.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/race/*.c tests/diff/*.c))
+-include $(OBJ:.o=.d) $(SMALL:%.c=$(BUILD)/small/%.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/bench/index/*.c tests/race/*.c tests/diff/*.c))

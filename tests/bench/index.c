@@ -1,268 +1,137 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the index costs: rates of stores, removals and look-ups, and bytes for each (block, holder).
- * Best and median of five runs by the wall clock, because the machine may have other work; figures
- * include the lock and, for stores, the first touch of fresh memory.  `spin gaps` is the share of a
- * second in which a bare loop did not run.
+ * What the index costs, beside two stand-ins and, when --peers names their library, two other
+ * projects' indexes: bytes, rates of events, times of look-ups.  What is measured and how:
+ * tests/bench/index/bench.h; the page: docs/bench-index.md.
  *
- *     make build/bench/index && build/bench/index
+ *     make bench-index [QUICK=1] [PEERS=1] [BIG=1] [TRACE=file] [OUT=file]
  */
-#include "base/clock.h"
-#include "base/rng.h"
-#include "index/identity.h"
-#include "index/index.h"
+#include "tests/bench/index/bench.h"
 
-#include <stdio.h>
+#include <getopt.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-enum { RUNS = 5, WORKERS = 64, CHAIN = 128, PROMPT_MAX = 1024 };
-
-struct shape {
-    const char *name;
-    uint32_t holders; /* of each chain */
-    uint32_t chain;   /* blocks of an event */
-    uint32_t chains;
-};
-static const struct shape shapes[] = {
-    {"16 holders, chains of 128", 16, 128, 128},
-    {" 1 holder,  chains of 128", 1, 128, 2048},
-    {" 1 holder,  chains of 16", 1, 16, 16384},
-    {" 1 holder,  one-block events", 1, 1, 131072},
+static const struct context *const contexts[] = {
+    &ctx_memory, &ctx_apply,   &ctx_wide,  &ctx_trace,   &ctx_trace40,
+    &ctx_hot,    &ctx_workers, &ctx_tiers, &ctx_windows,
 };
 
-struct bench {
-    struct wp_index *ix;
-    uint32_t space, holder[WORKERS];
-    struct wp_overlap o;
-    uint64_t local[CHAIN], engine[CHAIN];
+static const struct option known[] = {
+    {"quick", no_argument, NULL, 'q'},        {"big", no_argument, NULL, 'b'},
+    {"rounds", required_argument, NULL, 'r'}, {"trace", required_argument, NULL, 't'},
+    {"peers", required_argument, NULL, 'p'},  {"out", required_argument, NULL, 'o'},
+    {"save", required_argument, NULL, 's'},   {"before", required_argument, NULL, 'B'},
+    {"only", required_argument, NULL, 'x'},   {"label", required_argument, NULL, 'l'},
+    {"blocks", required_argument, NULL, 'n'}, {NULL, 0, NULL, 0},
 };
 
-static void die(const char *what)
+static void usage(void)
 {
-    fprintf(stderr, "%s\n", what);
-    exit(1);
+    fprintf(stderr, "usage: index [--quick] [--big] [--rounds N] [--blocks N] [--trace FILE]\n"
+                    "             [--peers LIBRARY] [--out FILE] [--save FILE] [--before FILE]\n"
+                    "             [--only CONTEXT,...] [--label TEXT]\ncontexts:");
+    for (size_t i = 0; i < sizeof contexts / sizeof contexts[0]; i++)
+        fprintf(stderr, " %s", contexts[i]->key);
+    fprintf(stderr, "\n");
+    exit(2);
 }
 
-static void bench_open(struct bench *b)
+/* clang-format off */
+static struct options parse(int argc, char **argv)
 {
+    struct options o = {0};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        switch (c) {
+        case 'q': o.quick = true; break;
+        case 'b': o.big = true; break;
+        case 'r': o.rounds = atoi(optarg); break;
+        case 't': o.trace = optarg; break;
+        case 'p': o.peers = optarg; break;
+        case 'o': o.out = optarg; break;
+        case 's': o.save = optarg; break;
+        case 'B': o.before = optarg; break;
+        case 'x': o.only = optarg; break;
+        case 'l': o.label = optarg; break;
+        case 'n': o.blocks = strtoul(optarg, NULL, 10); break;
+        default: usage();
+        }
+    }
+    if (optind != argc || o.rounds < 0 || o.rounds > ROUNDS_MAX)
+        usage();
+    if (!o.rounds)
+        o.rounds = o.quick ? 3 : 5;
+    if (!o.blocks)
+        o.blocks = o.quick ? 1600000 : 13107200; /* the latter is above 256 MB */
+    return o;
+}
+
+/* clang-format on */
+static bool wanted(const struct options *o, const struct context *c)
+{
+    size_t n = strlen(c->key);
+
+    if (!o->only)
+        return !c->big || o->big;
+    for (const char *p = o->only; *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == n && strncmp(p, c->key, n) == 0)
+            return true;
+    return false;
+}
+
+static size_t choose_subjects(struct results *r, const struct options *o)
+{
+    const struct subject *all[SUBJECTS_MAX] = {&subject_ours, &subject_flat, &subject_mutex};
+    size_t n = 3;
+
+    if (o->peers) {
+        all[n++] = subject_peer(o->peers, "subject_kv_index");
+        all[n++] = subject_peer(o->peers, "subject_dynamo");
+    }
+    r->n_sub = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!all[i])
+            die("a peer is missing");
+        if ((r->ctx->needs & ~all[i]->features) == 0)
+            r->sub[r->n_sub++] = all[i];
+    }
+    return r->n_sub;
+}
+
+int main(int argc, char **argv)
+{
+    struct options opt = parse(argc, argv);
     struct wp_err err = WP_ERR_INIT;
+    struct wp_trace trace;
+    struct wp_trace_spec made = {.kind = "chat", .requests = 12031, .seed = 1};
+    static struct results r;
+    FILE *out, *save;
 
-    if (wp_index_create(&b->ix, &(struct wp_index_conf){.secret = 1}, &err) < 0 ||
-        wp_index_space(b->ix, WP_STR("m"), 16, WP_STR(""), WP_SPACE_TOKENS, &b->space, &err) < 0)
+    if ((opt.trace ? wp_trace_read(&trace, opt.trace, 0, &err)
+                   : wp_trace_make(&trace, &made, &err)) < 0)
         die(err.text);
-    for (int i = 0; i < WORKERS; i++)
-        if (wp_index_holder(b->ix, WP_HOLDER_RANK, WP_NO_HOLDER, &b->holder[i], &err) < 0)
-            die(err.text);
-    if (wp_overlap_init(&b->o, WORKERS) < 0)
-        die("out of memory");
-}
-
-static void bench_close(struct bench *b)
-{
-    wp_overlap_fini(&b->o);
-    wp_index_destroy(b->ix);
-}
-
-static void make_chain(struct bench *b, uint32_t chain, uint32_t n, uint32_t worker)
-{
-    struct wp_rng local = {chain}, engine = {(uint64_t)chain << 32 | worker};
-
-    for (uint32_t i = 0; i < n; i++) {
-        b->local[i] = wp_rng_next(&local);
-        b->engine[i] = wp_rng_next(&engine); /* engines agree on nothing */
+    signal(SIGPIPE, SIG_IGN); /* a child that dies is told of in its line */
+    clock_init();
+    out = opt.out ? fopen(opt.out, "w") : stdout;
+    save = opt.save ? fopen(opt.save, "w") : NULL;
+    if (!out || (opt.save && !save))
+        die("cannot write");
+    report_head(out, &opt, &trace, !opt.trace);
+    for (size_t i = 0; i < sizeof contexts / sizeof contexts[0]; i++) {
+        if (!wanted(&opt, contexts[i]))
+            continue;
+        memset(&r, 0, sizeof r);
+        r.ctx = contexts[i];
+        choose_subjects(&r, &opt);
+        fleet_run(&r, &opt, &trace);
+        report_context(out, &r, &opt);
+        if (save)
+            report_save(save, &r);
     }
-}
-
-/* One pass over all chains of a shape; returns seconds, less what making the events took. */
-static double pass(struct bench *b, const struct shape *s, enum wp_kv_kind kind)
-{
-    uint64_t spent = 0;
-
-    for (uint32_t c = 0; c < s->chains; c++)
-        for (uint32_t h = 0; h < s->holders; h++) {
-            uint32_t worker = (c * s->holders + h) % WORKERS;
-            struct wp_kv_event ev = {.kind = kind,
-                                     .holder = b->holder[worker],
-                                     .space = b->space,
-                                     .main_group = true,
-                                     .n = s->chain,
-                                     .engine = b->engine,
-                                     .local = b->local};
-            uint64_t from;
-
-            make_chain(b, c, s->chain, worker);
-            from = wp_now_us();
-            wp_index_apply(b->ix, &ev, NULL);
-            spent += wp_now_us() - from;
-        }
-    return (double)spent / 1e6;
-}
-
-/* One-block events are shorter than the clock's grain: they are timed together, events made
- * beforehand. */
-static double pass_of_ones(struct bench *b, const struct shape *s, enum wp_kv_kind kind)
-{
-    uint64_t *local = malloc(s->chains * sizeof *local),
-             *engine = malloc(s->chains * sizeof *engine), from;
-
-    if (!local || !engine)
-        die("out of memory");
-    for (uint32_t c = 0; c < s->chains; c++) {
-        make_chain(b, c, 1, c % WORKERS);
-        local[c] = b->local[0];
-        engine[c] = b->engine[0];
-    }
-    from = wp_now_us();
-    for (uint32_t c = 0; c < s->chains; c++) {
-        struct wp_kv_event ev = {.kind = kind,
-                                 .holder = b->holder[c % WORKERS],
-                                 .space = b->space,
-                                 .main_group = true,
-                                 .n = 1,
-                                 .engine = &engine[c],
-                                 .local = &local[c]};
-
-        wp_index_apply(b->ix, &ev, NULL);
-    }
-    from = wp_now_us() - from;
-    free(local);
-    free(engine);
-    return (double)from / 1e6;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static void sort(double v[RUNS])
-{
-    qsort(v, RUNS, sizeof v[0], by_size);
-}
-
-static void bench_apply(const struct shape *s)
-{
-    double n = (double)s->holders * s->chain * s->chains / 1e6, bytes = 0, store[RUNS],
-           removal[RUNS];
-
-    for (int run = 0; run < RUNS; run++) {
-        struct bench b;
-        struct wp_index_stats st;
-        double (*one_pass)(struct bench *, const struct shape *, enum wp_kv_kind) =
-            s->chain > 1 ? pass : pass_of_ones;
-
-        bench_open(&b);
-        store[run] = n / one_pass(&b, s, WP_KV_STORED);
-        wp_index_stats(b.ix, &st);
-        if (st.locations != (uint64_t)(n * 1e6 + 0.5))
-            die("not all was stored");
-        bytes = (double)st.bytes / (double)st.locations;
-        removal[run] = n / one_pass(&b, s, WP_KV_REMOVED);
-        wp_index_stats(b.ix, &st);
-        if (st.locations)
-            die("not all was removed");
-        bench_close(&b);
-    }
-    sort(store);
-    sort(removal);
-    printf("%-30s %8.2f %8.2f %8.2f %8.2f %8.0f\n", s->name, store[RUNS - 1], store[RUNS / 2],
-           removal[RUNS - 1], removal[RUNS / 2], bytes);
-}
-
-/* A prompt of n blocks of which each of `holders` workers has a part; answers a second, in ns each.
- */
-static void bench_overlap(const char *name, uint32_t n, uint32_t holders, bool uneven, bool known)
-{
-    struct bench b;
-    uint64_t local[PROMPT_MAX], asked = 0;
-    struct wp_rng rng = {9};
-    double ns[RUNS];
-    const uint32_t times = n > 256 ? 400 : 4000;
-
-    bench_open(&b);
-    for (uint32_t i = 0; i < n; i++)
-        local[i] = wp_rng_next(&rng);
-    for (uint32_t h = 0; h < holders; h++) {
-        struct wp_kv_event ev = {.kind = WP_KV_STORED,
-                                 .holder = b.holder[h],
-                                 .space = b.space,
-                                 .main_group = true,
-                                 .n = uneven ? 1 + n * (h + 1) / (holders + 1) : n,
-                                 .engine = local,
-                                 .local = local};
-
-        wp_index_apply(b.ix, &ev, NULL);
-    }
-    if (!known)
-        local[0]++;
-    for (int run = 0; run < RUNS; run++) {
-        uint64_t from = wp_now_us();
-
-        for (uint32_t i = 0; i < times; i++)
-            asked += wp_index_overlap(b.ix, b.space, local, n, &b.o);
-        ns[run] = (double)(wp_now_us() - from) * 1000 / times;
-    }
-    sort(ns);
-    printf("%-30s %8.0f %8.0f %8.1f\n", name, ns[0], ns[RUNS / 2], (double)asked / RUNS / times);
-    bench_close(&b);
-}
-
-static void bench_hashing(void)
-{
-    static uint32_t token[16 * 1024];
-    static uint64_t local[1024];
-    double ns[RUNS];
-
-    for (uint32_t i = 0; i < 16 * 1024; i++)
-        token[i] = i * 2654435761u;
-    for (int run = 0; run < RUNS; run++) {
-        uint64_t from = wp_now_us();
-
-        for (int i = 0; i < 200; i++) {
-            token[i]++;
-            wp_hash_chain(local, wp_hash_tokens(token, 16 * 1024, 16, 1337, local, 1024), local);
-        }
-        ns[run] = (double)(wp_now_us() - from) * 1000 / (200 * 1024);
-    }
-    sort(ns);
-    printf("%-30s %8.1f %8.1f\n", "block of 16 tokens", ns[0], ns[RUNS / 2]);
-}
-
-static void print_gaps(void)
-{
-    uint64_t start = wp_now_us(), last = start, lost = 0, longest = 0;
-
-    while (last - start < 300000) {
-        uint64_t now = wp_now_us(), gap = now - last;
-
-        if (gap > 10) {
-            lost += gap;
-            longest = gap > longest ? gap : longest;
-        }
-        last = now;
-    }
-    printf("spin gaps: %.1f %% of the time lost, longest %.1f ms\n", (double)lost / 3000,
-           (double)longest / 1000);
-}
-
-int main(void)
-{
-    print_gaps();
-    printf("\n%-30s %8s %8s %8s %8s %8s\n", "", "store", "M/s", "remove", "M/s", "bytes a");
-    printf("%-30s %8s %8s %8s %8s %8s\n", "apply, one writer", "best", "median", "best", "median",
-           "holding");
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        bench_apply(&shapes[i]);
-    printf("\n%-30s %8s %8s %8s\n", "", "ns", "ns", "blocks");
-    printf("%-30s %8s %8s %8s\n", "overlap, for 64 workers, warm", "best", "median", "found");
-    bench_overlap("512 blocks, 1 holder", 512, 1, false, true);
-    bench_overlap("512 blocks, 16 holders", 512, 16, false, true);
-    bench_overlap("512 blocks, 64 uneven holders", 512, 64, true, true);
-    bench_overlap("32 blocks, 64 holders", 32, 64, false, true);
-    bench_overlap("512 blocks, first unknown", 512, 1, false, false);
-    printf("\n%-30s %8s %8s\n", "hashing, ns", "best", "median");
-    bench_hashing();
-    return 0;
+    wp_trace_fini(&trace);
+    return ferror(out) != 0;
 }
