@@ -83,6 +83,7 @@ struct wp_want {
     struct wp_prompt *prompt;          /* hashed for every block size of model; NULL or none: placed by load */
     uint32_t tokens;          /* of the prompt */
     uint32_t max_tokens;
+    uint32_t sequences;       /* that the engine runs for it; 0 counts as 1 */
     uint64_t session_key;
     struct wp_worker *const *avoid; /* workers that failed this request already */
     size_t n_avoid;
@@ -106,6 +107,7 @@ struct wp_placement {
     struct wp_load_item item;
     const struct wp_hashes *hashes; /* of the prompt at this worker's block size, or NULL */
     struct wp_history_ends ends; /* as they were noted in flight */
+    uint32_t more;               /* sequences beyond the first */
     bool exact;                  /* the prompt is of token ids */
     uint32_t space;
     uint32_t tokens, hit_tokens, hit_tier[WP_TIERS];

@@ -130,8 +130,8 @@ static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_se
 
     *v = (struct wp_worker_view){
         .key = seat.rank->key,
-        .in_flight = l->in_flight + (uint32_t)((w->foreign.running + w->foreign.waiting) / w->n_ranks),
-        .decoding = l->decoding + (uint32_t)(w->foreign.running / w->n_ranks),
+        .in_flight = l->in_flight + seat.rank->more + (uint32_t)((w->foreign.running + w->foreign.waiting) / w->n_ranks),
+        .decoding = l->decoding + seat.rank->more - seat.rank->more_waiting + (uint32_t)(w->foreign.running / w->n_ranks),
         .kv_tokens = l->kv_tokens,
         .wait_us = wp_worker_wait_us(w, seat.rank, now_us),
         .block_size = w->block_size,
@@ -359,6 +359,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         .rank = seat.rank,
         .hashes = want->prompt ? hashes_for(want, w) : NULL,
         .tokens = want->tokens,
+        .more = want->sequences > 1 ? want->sequences - 1 : 0,
         .hit_tokens = v->hit_tokens,
         .ttft_us = f->verdict[chosen].ttft_us,
         .placed_us = now_us,
@@ -375,6 +376,8 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     }
     f->mean_tokens += 0.05 * ((double)(want->tokens - v->hit_tokens) - f->mean_tokens);
     wp_load_begin(&seat.rank->load, &p->item, &w->profile, now_us, work, want->tokens - v->hit_tokens, want->tokens);
+    seat.rank->more += p->more;
+    seat.rank->more_waiting += p->more;
     if (!p->hashes || p->hashes->n == 0)
         return;
     p->space = wp_fleet_space(f, want->model->base, p->hashes->block_size, want->prompt->kind);
@@ -470,6 +473,7 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
     p->first_seen = true;
     pthread_mutex_lock(&f->lock);
     wp_load_first(&p->rank->load, &p->item, &w->profile, now);
+    p->rank->more_waiting -= p->more;
     if (p->in_flight_noted && !w->gone)
         wp_history_note(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n,
                         p->exact ? ends_of(p->rank, p->hashes, p->tokens) : p->ends);
@@ -504,6 +508,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
         return;
     pthread_mutex_lock(&f->lock);
     wp_load_end(&p->rank->load, &p->item, &w->profile, now);
+    p->rank->more -= p->more;
+    p->rank->more_waiting -= p->first_seen ? 0 : p->more;
     in_flight_over(f, p, now);
     graft(f, p);
     confirm(f, p);

@@ -62,6 +62,28 @@ uint32_t wp_body_max_tokens(const struct wp_body *b)
     return 0;
 }
 
+enum { SEQUENCES_MAX = 4096 }; /* engines take no more, and an account must not be led astray */
+
+static bool is_prompt(struct wp_json v)
+{
+    return v.kind == WP_JSON_STRING || v.kind == WP_JSON_ARRAY;
+}
+
+uint32_t wp_body_sequences(const struct wp_body *b)
+{
+    struct wp_json at = {0};
+    uint64_t n = 1, prompts = 0;
+
+    if (b->prompt.kind == WP_JSON_ARRAY)
+        while (prompts < SEQUENCES_MAX && wp_json_each(b->prompt, &at) && is_prompt(at))
+            prompts++;
+    if (!wp_json_u64(b->n, &n) || n < 1)
+        n = 1;
+    n = n < SEQUENCES_MAX ? n : SEQUENCES_MAX;
+    n *= prompts ? prompts : 1;
+    return (uint32_t)(n < SEQUENCES_MAX ? n : SEQUENCES_MAX);
+}
+
 static int tokens(struct wp_prompt *p, struct wp_json v, struct wp_arena *arena)
 {
     size_t cap = v.n / 2 + 1; /* "[1,2]": a token takes at least two bytes */

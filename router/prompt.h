@@ -39,6 +39,7 @@ int wp_body_read(struct wp_body *b, struct wp_str text, struct wp_err *err);
 /* The name of a member that steers an engine and is not the client's to set, or NULL. */
 const char *wp_body_steers(const struct wp_body *b);
 uint32_t wp_body_max_tokens(const struct wp_body *b); /* 0: not said */
+uint32_t wp_body_sequences(const struct wp_body *b);  /* that an engine runs for it: each of its prompts n times; at least 1 */
 
 enum wp_prompt_kind { WP_PROMPT_NONE, WP_PROMPT_TOKENS, WP_PROMPT_BYTES };
 

@@ -152,6 +152,7 @@ static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_re
         .prompt = &r->ask.prompt,
         .tokens = r->ask.tokens,
         .max_tokens = wp_body_max_tokens(&r->ask.json),
+        .sequences = wp_body_sequences(&r->ask.json),
         .session_key = wp_session_key(r->x->head, &r->ask.json),
         .avoid = r->failed,
         .n_avoid = r->n_failed,

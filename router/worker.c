@@ -370,8 +370,8 @@ static struct wp_foreign surplus(const struct wp_worker *w, const struct wp_engi
     struct wp_foreign s = {0};
 
     for (uint32_t i = 0; i < w->n_ranks; i++) {
-        own += w->rank[i].load.in_flight;
-        own_waiting += w->rank[i].load.in_flight - w->rank[i].load.decoding;
+        own += w->rank[i].load.in_flight + w->rank[i].more; /* an engine counts sequences */
+        own_waiting += w->rank[i].load.in_flight - w->rank[i].load.decoding + w->rank[i].more_waiting;
     }
     more = running + waiting - own;
     if (more <= 0)

@@ -31,6 +31,7 @@ struct wp_rank {
     uint32_t number, holder;
     uint64_t key; /* hash of the worker's id and the rank */
     struct wp_load load;
+    uint32_t more, more_waiting; /* sequences of its requests beyond one each; of them, those whose request has no first token */
     bool fed;        /* it has a feed of KV events */
     bool live;       /* that feed is connected and knows where it stands */
     const char *feed_state; /* of that feed, in a word; "none" without one */

@@ -1183,6 +1183,49 @@ static void an_adapter_from_another_path_is_in_doubt(void)
     tear_down();
 }
 
+/* An engine counts the sequences of a request one by one; they are ours all the same. */
+static void the_sequences_of_a_request_are_not_foreign(void)
+{
+    static const struct {
+        const char *label, *body;
+        uint32_t sequences;
+    } bodies[] = {
+        {"one", "{\"model\":\"m\",\"prompt\":[1,2,3]}", 1},
+        {"n", "{\"model\":\"m\",\"prompt\":[1,2,3],\"n\":4}", 4},
+        {"several prompts", "{\"model\":\"m\",\"prompt\":[[1,2],[3],\"x\"],\"n\":2}", 6},
+        {"nonsense", "{\"model\":\"m\",\"prompt\":\"x\",\"n\":-3}", 1},
+        {"without end", "{\"model\":\"m\",\"prompt\":[\"x\",\"y\"],\"n\":99999999999}", 4096},
+    };
+
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        uint32_t n = bodies[i].sequences;
+        struct wp_engine_facts running = {.rc = 200, .metrics_known = true, .running = n, .waiting = 0};
+        struct wp_engine_facts waiting = {.rc = 200, .metrics_known = true, .running = 0, .waiting = n + 1};
+        struct wp_worker *w;
+        struct req r;
+
+        SET_UP("log.level=error");
+        add_up("a", (struct answer){.block_size = 16});
+        w = wp_fleet_find(fleet, WP_STR("a"));
+        req_body(&r, bodies[i].body);
+        r.want.sequences = wp_body_sequences(&r.ask.json);
+        EXPECT_UINT(bodies[i].label, n, r.want.sequences);
+        expect_placed(bodies[i].label, &r, "a");
+        for (int k = 0; k < 2; k++)
+            wp_worker_others(w, &waiting, 1000);
+        EXPECT_NEAR("one of another's waits", 1, w->foreign.waiting, 0);
+        wp_fleet_first(fleet, &r.p);
+        for (int k = 0; k < 2; k++)
+            wp_worker_others(w, &running, 1000);
+        EXPECT_NEAR(bodies[i].label, 0, w->foreign.running + w->foreign.waiting, 0);
+        end(&r, WP_OUTCOME_GOOD);
+        EXPECT_UINT("at rest", 0, w->rank[0].more + w->rank[0].more_waiting);
+        done(&r);
+        wp_worker_unref(w);
+        tear_down();
+    }
+}
+
 /* Adapters come and go under ever new names: what is remembered of them has an end. */
 static void adapters_without_end_are_not_remembered_without_end(void)
 {
@@ -1233,6 +1276,7 @@ const struct wp_suite suite_fleet = {
         {"loops do not disturb each other", loops_do_not_disturb_each_other},
         {"cached_tokens end doubt", cached_tokens_end_doubt},
         {"an adapter from another path is in doubt", an_adapter_from_another_path_is_in_doubt},
+        {"the sequences of a request are not foreign", the_sequences_of_a_request_are_not_foreign},
         {"adapters without end are not remembered without end", adapters_without_end_are_not_remembered_without_end},
         {NULL, NULL},
     },
