@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 static const struct context *const contexts[] = {
-    &ctx_memory, &ctx_apply,   &ctx_wide,  &ctx_trace,   &ctx_trace40,
-    &ctx_hot,    &ctx_workers, &ctx_tiers, &ctx_windows,
+    &ctx_memory,  &ctx_apply, &ctx_own,     &ctx_wide,  &ctx_wider,   &ctx_trace,
+    &ctx_trace40, &ctx_hot,   &ctx_workers, &ctx_tiers, &ctx_windows,
 };
 
 static const struct option known[] = {

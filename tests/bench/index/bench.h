@@ -89,7 +89,6 @@ struct line {
     bool more_is_better;
     void (*run)(struct state *st, struct outcome *o);
     uint32_t needs; /* FEATURE_ bits without which a subject has no such line */
-    bool sync_only; /* means nothing for async subjects */
 };
 struct context {
     const char *key, *title;
@@ -100,7 +99,7 @@ struct context {
     bool once; /* one round is enough, and each line wants a process of its own */
     bool big;  /* only with --big */
 };
-extern const struct context ctx_memory, ctx_apply, ctx_wide, ctx_trace, ctx_trace40, ctx_hot, ctx_workers, ctx_tiers,
+extern const struct context ctx_memory, ctx_apply, ctx_own, ctx_wide, ctx_wider, ctx_trace, ctx_trace40, ctx_hot, ctx_workers, ctx_tiers,
     ctx_windows;
 
 struct state {

@@ -159,11 +159,11 @@ static void line_hash(struct state *st, struct outcome *o)
 /* clang-format off */
 #define P50_P99 {"p50 ns", "p99 ns", NULL}
 static const struct line lines[] = {
-    {"hot", "32 hot blocks, held by all 256", P50_P99, false, line_hot, 0, false},
-    {"cold_many", "cold: first block unknown, 5,000 roots", P50_P99, false, line_cold, 0, false},
-    {"cold_after", "cold after a shared 32", P50_P99, false, line_cold_after, 0, false},
-    {"uneven", "512 blocks, 256 uneven holders", P50_P99, false, line_uneven, 0, false},
-    {"hash", "hash of a 512-block prompt, alone", P50_P99, false, line_hash, 0, false},
+    {"hot", "32 hot blocks, held by all 256", P50_P99, false, line_hot, 0},
+    {"cold_many", "cold: first block unknown, 5,000 roots", P50_P99, false, line_cold, 0},
+    {"cold_after", "cold after a shared 32", P50_P99, false, line_cold_after, 0},
+    {"uneven", "512 blocks, 256 uneven holders", P50_P99, false, line_uneven, 0},
+    {"hash", "hash of a 512-block prompt, alone", P50_P99, false, line_hash, 0},
 };
 const struct context ctx_hot = {"hot", "Prompts that many share", open_hot, lines, sizeof lines / sizeof lines[0], 0, false, false};
 /* clang-format on */

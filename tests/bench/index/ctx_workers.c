@@ -46,9 +46,9 @@ static void open_windows(struct state *st)
 
 /* clang-format off */
 static const struct line lines[] = {
-    {"mix", "trace mix", {"M/s", NULL}, true, trace_line_mix, 0, false},
-    {"warm", "512 blocks, warm", {"p50 ns", "p99 ns", NULL}, false, trace_line_warm, 0, false},
-    {"warm_1m", "512 blocks, warm, 1 M blocks/s written beside", {"p50 ns", "p99 ns", NULL}, false, trace_line_warm_writes, 0, false},
+    {"mix", "trace mix", {"M/s", NULL}, true, trace_line_mix, 0},
+    {"warm", "512 blocks, warm", {"p50 ns", "p99 ns", NULL}, false, trace_line_warm, 0},
+    {"warm_1m", "512 blocks, warm, 1 M blocks/s written beside", {"p50 ns", "p99 ns", NULL}, false, trace_line_warm_writes, 0},
 };
 enum { LINES = sizeof lines / sizeof lines[0] };
 const struct context ctx_workers = {"workers", "1,024 workers", open_1024, lines, LINES, FEATURE_TIERS, false, false};

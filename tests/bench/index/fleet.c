@@ -21,7 +21,7 @@ struct child {
 
 bool line_for(const struct line *l, const struct subject *s)
 {
-    return (l->needs & ~s->features) == 0 && !(l->sync_only && s->async);
+    return (l->needs & ~s->features) == 0;
 }
 
 static bool read_all(int fd, void *p, size_t n)
