@@ -84,6 +84,7 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
     uint64_t span[2 * WP_SEGMENT],
         look = wp_look((uint8_t)(1u << ev->tier), (uint8_t)(1u << ev->tier));
     unsigned from, n, spans, done = 0;
+    uint64_t mixed = 0;
     wp_u128 held;
     uint32_t run;
 
@@ -104,9 +105,12 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
         if (wp_book_find(&shelf->book, ev->engine[i + done]))
             break;
         wp_book_put(&shelf->book, ev->engine[i + done], wp_place(run, from + done));
+        mixed += wp_index_mix(ev->engine[i + done], ev->group);
     }
     if (!done)
         return 0;
+    ix->holders[ev->holder].digest.names[ev->tier] += done;
+    ix->holders[ev->holder].digest.sum[ev->tier] += mixed;
     wp_own_at(ix, run)->stamp = ix->clock;
     if (!add(ix, run, ev->holder, span, spans, from, from + done, look)) {
         wp_hold_purge(ix, ev->holder);
@@ -199,6 +203,8 @@ size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t 
             if (r.mask & bit) /* the hash is in the event twice */
                 break;
             r.mask |= bit;
+            wp_digest_name(&ix->holders[ev->holder], ev->engine[i + k], ev->group,
+                           (uint8_t)(1u << ev->tier), -1);
             wp_book_del(&shelf->book, ev->engine[i + k]);
         }
         i += k;

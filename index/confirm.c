@@ -6,25 +6,38 @@
 
 #include <stdlib.h>
 
+struct disowned_place {
+    uint32_t place;
+    uint8_t gone; /* tiers that its plain name has no more */
+    bool all;     /* and nothing else: the name goes */
+};
+
 struct disowned {
     struct wp_index *ix;
-    uint32_t *place;
+    uint32_t holder;
+    const struct wp_shelf *shelf; /* that is swept */
+    struct disowned_place *at;
     size_t n;
 };
 
 static int by_number(const void *a, const void *b)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    const struct disowned_place *x = a, *y = b;
 
-    return x < y ? -1 : x > y;
+    return x->place < y->place ? -1 : x->place > y->place;
 }
 
 static bool disown_entry(void *ctx, uint64_t key, uint32_t *value)
 {
     struct disowned *d = ctx;
+    struct disowned_place want = {.place = *value}, *p;
 
-    (void)key;
-    return *value & WP_NAMED || !bsearch(value, d->place, d->n, sizeof d->place[0], by_number);
+    if (*value & WP_NAMED)
+        return true;
+    p = bsearch(&want, d->at, d->n, sizeof d->at[0], by_number);
+    if (p)
+        wp_digest_name(&d->ix->holders[d->holder], key, d->shelf->group, p->gone, -1);
+    return !p || !p->all;
 }
 
 static bool believe(struct wp_index *ix, uint32_t holder, uint32_t place)
@@ -45,8 +58,8 @@ static bool believe(struct wp_index *ix, uint32_t holder, uint32_t place)
     return true;
 }
 
-/* What is in doubt at the place goes.  A plain name that is left with nothing is the caller's to
- * find. */
+/* What is in doubt at the place goes.  The plain name that lost something is the caller's to find.
+ */
 static bool disown(struct wp_index *ix, uint32_t holder, uint32_t place, struct disowned *out)
 {
     uint32_t d = wp_detail_of(ix, holder, place);
@@ -66,19 +79,20 @@ static bool disown(struct wp_index *ix, uint32_t holder, uint32_t place, struct 
         return true;
     }
     if (d) {
-        bool plain = wp_detail_at(ix, d)->rest != 0;
+        uint8_t rest = wp_detail_at(ix, d)->rest;
 
         for (uint32_t n = wp_detail_at(ix, d)->names; n; n = wp_name_at(ix, n)->next)
             for (int t = 0; t < WP_TIER_MAX; t++)
                 if (gone >> t & 1)
-                    wp_name_at(ix, n)->copies[t] = 0;
+                    wp_name_void(ix, holder, wp_name_at(ix, n), t);
         wp_detail_at(ix, d)->rest &= (uint8_t)~gone;
-        if (plain &&
-            !wp_detail_at(ix, d)->rest) /* at once: another name may become the plain one */
-            wp_hold_forget_plain(ix, holder, place);
+        if (rest && !(rest & ~gone)) /* at once: another name may become the plain one */
+            wp_hold_forget_plain(ix, holder, place, rest);
+        else if (rest & gone)
+            ix->holders[holder].digest_stale = true;
         wp_detail_drop_idle(ix, d);
-    } else if (!left) {
-        out->place[out->n++] = place;
+    } else {
+        out->at[out->n++] = (struct disowned_place){place, gone, !left};
     }
     wp_spot_less(&s, left);
     wp_spot_sum_up(ix, &s);
@@ -100,14 +114,14 @@ size_t wp_hold_confirm(struct wp_index *ix, uint32_t holder, uint32_t space, con
                        size_t n, size_t blocks)
 {
     struct wp_holder *h = &ix->holders[holder];
-    struct disowned gone = {.ix = ix};
+    struct disowned gone = {.ix = ix, .holder = holder};
     uint32_t place = WP_NOWHERE;
     size_t changed = 0;
     bool drop = !restricted(h) && n > blocks && h->sure < h->blocks * WP_TIER_MAX;
 
     if (drop)
-        gone.place = wp_malloc((n - blocks) * sizeof gone.place[0]);
-    for (size_t i = 0; i < n && (i < blocks || gone.place); i++) {
+        gone.at = wp_malloc((n - blocks) * sizeof gone.at[0]);
+    for (size_t i = 0; i < n && (i < blocks || gone.at); i++) {
         place = wp_place_below(ix, space, place, local[i]);
         if (place == WP_NOWHERE)
             break;
@@ -118,12 +132,14 @@ size_t wp_hold_confirm(struct wp_index *ix, uint32_t holder, uint32_t space, con
             changed += disown(ix, holder, place, &gone);
     }
     if (gone.n) {
-        qsort(gone.place, gone.n, sizeof gone.place[0], by_number);
+        qsort(gone.at, gone.n, sizeof gone.at[0], by_number);
         for (uint32_t i = 0; i < h->shelves; i++)
-            if (h->shelf[i].window < 0 && h->shelf[i].space == space)
+            if (h->shelf[i].window < 0 && h->shelf[i].space == space) {
+                gone.shelf = &h->shelf[i];
                 wp_book_sweep(&h->shelf[i].book, disown_entry, &gone);
+            }
     }
     wp_run_pin(ix, 0);
-    wp_free(gone.place);
+    wp_free(gone.at);
     return changed;
 }

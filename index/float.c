@@ -204,11 +204,21 @@ static uint32_t make_name(struct wp_index *ix, uint32_t node, uint32_t space, ui
     return i;
 }
 
+/* The name has no copies in the tier from now on. */
+static void void_tier(struct wp_index *ix, struct wp_fname *n, int tier)
+{
+    if (n->copies[tier])
+        wp_digest_floating(&ix->holders[n->holder], n->engine, n->group, (uint8_t)(1u << tier), -1);
+    n->copies[tier] = 0;
+}
+
 static void drop_name(struct wp_index *ix, uint32_t name)
 {
     struct wp_fname *n = name_at(ix, name);
     uint32_t *at = &node_at(ix, n->node)->names;
 
+    for (int t = 0; t < WP_TIER_MAX; t++)
+        void_tier(ix, n, t);
     while (*at != name)
         at = &name_at(ix, *at)->next;
     *at = n->next;
@@ -390,7 +400,7 @@ static bool void_copies(struct wp_index *ix, const struct wp_fnode *n, uint8_t t
     if (n->vague || !((n->held & ~sure) >> tier & 1))
         return false;
     for (uint32_t i = n->names; i; i = name_at(ix, i)->next)
-        name_at(ix, i)->copies[tier] = 0;
+        void_tier(ix, name_at(ix, i), tier);
     return true;
 }
 
@@ -412,7 +422,9 @@ bool wp_float_give(struct wp_index *ix, uint32_t name, uint8_t tier, bool vague)
 
     if (it->copies[tier] == WP_COPIES_MAX)
         return false;
-    it->copies[tier]++;
+    if (it->copies[tier]++ == 0)
+        wp_digest_floating(&ix->holders[n->holder], it->engine, it->group, (uint8_t)(1u << tier),
+                           1);
     if (anew)
         drop_idle(ix, it->node);
     count(ix, n, -1);
@@ -453,8 +465,11 @@ bool wp_float_take(struct wp_index *ix, uint32_t name, uint8_t tier)
 
     if (!it->copies[tier])
         return false;
-    if (--it->copies[tier])
+    if (it->copies[tier] > 1) {
+        it->copies[tier]--;
         return true;
+    }
+    void_tier(ix, it, tier);
     lose(ix, node, tier);
     if (is_idle(it))
         drop_name(ix, name);
@@ -469,7 +484,7 @@ void wp_float_forget(struct wp_index *ix, uint32_t name)
 
     for (int t = 0; t < WP_TIER_MAX; t++)
         if (it->copies[t]) {
-            it->copies[t] = 0;
+            void_tier(ix, it, t);
             lose(ix, node, t);
         }
     drop_name(ix, name);

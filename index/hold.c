@@ -194,10 +194,12 @@ void wp_spot_sum_up(struct wp_index *ix, struct wp_spot *s)
 /*
  * A store of what is in doubt in the tier: it may be what was lost, for an engine stores again what
  * it has no more.  The copies that were counted there are void, whoever's name they have. by_plain:
- * the store is by the plain name, which stays.
+ * the store is by that name, which is the plain one and stays.
  */
-static bool void_copies(struct wp_index *ix, struct wp_spot *s, uint8_t tier, bool by_plain)
+static bool void_copies(struct wp_index *ix, struct wp_spot *s, uint8_t tier,
+                        const struct wp_known *by_plain)
 {
+    struct wp_holder *h = &ix->holders[s->holder];
     uint64_t look = wp_spot_look(s);
     uint8_t bit = (uint8_t)(1u << tier), left = wp_look_tiers(look) & (uint8_t)~bit, *rest = &left;
     uint32_t d = wp_detail_of(ix, s->holder, s->place);
@@ -206,17 +208,21 @@ static bool void_copies(struct wp_index *ix, struct wp_spot *s, uint8_t tier, bo
         !(wp_look_tiers(look) & ~wp_span_sure(look) & bit))
         return false;
     for (uint32_t n = d ? wp_detail_at(ix, d)->names : 0; n; n = wp_name_at(ix, n)->next)
-        wp_name_at(ix, n)->copies[tier] = 0;
+        wp_name_void(ix, s->holder, wp_name_at(ix, n), tier);
     if (d) {
         rest = &wp_detail_at(ix, d)->rest;
         if (!(*rest & bit))
             return true;
         *rest &= (uint8_t)~bit;
     }
-    if (by_plain)
+    if (by_plain) {
+        wp_digest_name(h, by_plain->engine, by_plain->shelf->group, bit, -1);
         return true;
+    }
     if (!*rest)
-        wp_hold_forget_plain(ix, s->holder, s->place);
+        wp_hold_forget_plain(ix, s->holder, s->place, bit);
+    else
+        h->digest_stale = true; /* which name that is is not worth a search */
     if (!d)
         wp_spot_set(s, left, wp_span_sure(look) & left, 0);
     return true;
@@ -228,21 +234,25 @@ bool wp_hold_give(struct wp_index *ix, uint32_t holder, struct wp_known *k, uint
     uint32_t d = wp_detail_of(ix, holder, k->place);
     uint8_t bit = (uint8_t)(1u << tier);
     struct wp_spot s;
+    bool anew, first;
     uint8_t has;
-    bool anew;
 
     wp_spot_open(ix, holder, k->place, &s);
-    anew = void_copies(ix, &s, tier, !k->name);
+    anew = void_copies(ix, &s, tier, k->name ? NULL : k);
     has = d ? wp_detail_at(ix, d)->rest : wp_look_tiers(wp_spot_look(&s));
     if (!k->name && has & bit && !anew && !make_known(ix, holder, k, &s))
         return false;
     if (k->name) {
         if (wp_name_at(ix, k->name)->copies[tier] == WP_COPIES_MAX)
             return false;
-        wp_name_at(ix, k->name)->copies[tier]++;
-    } else if (d) {
-        wp_detail_at(ix, d)->rest |= bit;
+        first = wp_name_at(ix, k->name)->copies[tier]++ == 0;
+    } else {
+        first = true;
+        if (d)
+            wp_detail_at(ix, d)->rest |= bit;
     }
+    if (first)
+        wp_digest_name(&ix->holders[holder], k->engine, k->shelf->group, bit, 1);
     if (anew && d)
         wp_detail_drop_idle(ix, d);
     held_more(ix, &s, bit, bit, vague);
@@ -261,13 +271,14 @@ bool wp_hold_arrive(struct wp_index *ix, const struct wp_arrival *a)
     if (!shelf || wp_book_reserve(&shelf->book, ix->keys.secret, 1, &ix->budget) < 0)
         return false;
     wp_spot_open(ix, a->holder, a->place, &s);
-    anew = a->stored && void_copies(ix, &s, (uint8_t)__builtin_ctz(tiers), false);
+    anew = a->stored && void_copies(ix, &s, (uint8_t)__builtin_ctz(tiers), NULL);
     d = wp_detail_of(ix, a->holder, a->place);
     plain = !d && !a->awaited;
     for (int t = 0; t < WP_TIER_MAX; t++)
         plain = plain && a->copies[t] <= 1;
     if (plain && !wp_look_real(wp_spot_look(&s))) {
         wp_book_put(&shelf->book, a->engine, a->place);
+        wp_digest_name(&ix->holders[a->holder], a->engine, a->group, tiers, 1);
         s.part.windows[s.off] = ix->holders[a->holder].windows
                                     ? wp_windows_with(ix, a->holder, a->space, a->engine)
                                     : 0;
@@ -282,6 +293,7 @@ bool wp_hold_arrive(struct wp_index *ix, const struct wp_arrival *a)
     if (ix->holders[a->holder].windows)
         wp_name_at(ix, name)->windows = wp_windows_with(ix, a->holder, a->space, a->engine);
     wp_book_put(&shelf->book, a->engine, WP_NAMED | name);
+    wp_digest_name(&ix->holders[a->holder], a->engine, a->group, tiers, 1);
     if (anew)
         wp_detail_drop_idle(ix, d);
     if (!a->awaited)
@@ -302,8 +314,9 @@ static void take_off(struct wp_index *ix, uint32_t holder, struct wp_known *k, u
                      struct wp_spot *s)
 {
     uint32_t d = wp_detail_of(ix, holder, k->place);
-    uint8_t left;
+    uint8_t left, had = wp_name_tiers(ix, holder, k->shelf, *k->value);
 
+    wp_digest_name(&ix->holders[holder], k->engine, k->shelf->group, had & tiers, -1);
     if (!d) { /* plain, and the only one */
         left = wp_look_tiers(wp_spot_look(s)) & (uint8_t)~tiers;
         if (!left)

@@ -23,6 +23,13 @@ static inline bool wp_name_idle(const struct wp_name *n)
 
     return memcmp(n->copies, none, sizeof none) == 0;
 }
+/* The name has no copies in the tier from now on. */
+static inline void wp_name_void(struct wp_index *ix, uint32_t holder, struct wp_name *n, int tier)
+{
+    if (n->copies[tier])
+        wp_digest_name(&ix->holders[holder], n->engine, ix->holders[holder].shelf[n->book].group, (uint8_t)(1u << tier), -1);
+    n->copies[tier] = 0;
+}
 static inline uint8_t wp_copies_tiers(const uint16_t copies[WP_TIER_MAX])
 {
     uint8_t tiers = 0;
@@ -63,7 +70,7 @@ void wp_hold_unguess(struct wp_index *ix, uint32_t holder, uint32_t place);
 /* Something was lost at the place: guesses before it that nothing speaks for any more end, and runs that are empty go. */
 void wp_hold_lost(struct wp_index *ix, uint32_t holder, uint32_t place);
 
-/* The plain name of the place goes, whatever it is.  Cost: a sweep of the holder's books. */
-void wp_hold_forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place);
+/* The plain name of the place goes, whatever it is; it had copies in these tiers.  Cost: a sweep of the holder's books. */
+void wp_hold_forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place, uint8_t tiers);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 
+#include <string.h>
+
 /* Whole holders: a walk over all its names visits each of its runs once. */
 
 struct walk {
@@ -109,6 +111,8 @@ void wp_hold_clear(struct wp_index *ix, uint32_t holder)
         wp_book_fini(&s->book, &ix->budget);
     }
     h->shelves = 0;
+    memset(&h->digest, 0, sizeof h->digest);
+    h->digest_stale = false;
 }
 
 static void doubt_run(struct wp_index *ix, uint32_t holder, uint32_t run)
@@ -153,6 +157,7 @@ void wp_hold_purge(struct wp_index *ix, uint32_t holder)
     struct wp_holder *h = &ix->holders[holder];
     struct walk w = {.ix = ix, .holder = holder};
 
+    h->digest_stale = true;
     for (uint32_t i = 0; i < h->shelves; i++)
         if (h->shelf[i].window < 0)
             wp_book_sweep(&h->shelf[i].book, purge_entry, &w);
@@ -163,19 +168,32 @@ void wp_hold_purge(struct wp_index *ix, uint32_t holder)
     }
 }
 
+struct plain {
+    struct wp_holder *h;
+    const struct wp_shelf *shelf;
+    uint32_t place;
+    uint8_t tiers;
+};
+
 static bool plain_entry(void *ctx, uint64_t key, uint32_t *value)
 {
-    (void)key;
-    return *value != *(const uint32_t *)ctx;
+    const struct plain *p = ctx;
+
+    if (*value != p->place)
+        return true;
+    wp_digest_name(p->h, key, p->shelf->group, p->tiers, -1);
+    return false;
 }
 
-void wp_hold_forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place)
+void wp_hold_forget_plain(struct wp_index *ix, uint32_t holder, uint32_t place, uint8_t tiers)
 {
-    struct wp_holder *h = &ix->holders[holder];
+    struct plain p = {.h = &ix->holders[holder], .place = place, .tiers = tiers};
 
-    for (uint32_t i = 0; i < h->shelves; i++)
-        if (h->shelf[i].window < 0)
-            wp_book_sweep(&h->shelf[i].book, plain_entry, &place);
+    for (uint32_t i = 0; i < p.h->shelves; i++)
+        if (p.h->shelf[i].window < 0) {
+            p.shelf = &p.h->shelf[i];
+            wp_book_sweep(&p.h->shelf[i].book, plain_entry, &p);
+        }
 }
 
 static bool marked_entry(void *ctx, uint64_t key, uint32_t *value)
@@ -184,9 +202,11 @@ static bool marked_entry(void *ctx, uint64_t key, uint32_t *value)
     uint32_t name = *value & WP_NAMED ? *value & ~WP_NAMED : 0;
     uint32_t place = name ? wp_detail_at(w->ix, wp_name_at(w->ix, name)->detail)->place : *value;
 
-    (void)key;
     if (wp_own_at(w->ix, wp_place_run(place))->mark != w->ix->mark)
         return true;
+    wp_digest_name(
+        &w->ix->holders[w->holder], key, w->ix->holders[w->holder].shelf[w->shelf].group,
+        wp_name_tiers(w->ix, w->holder, &w->ix->holders[w->holder].shelf[w->shelf], *value), -1);
     if (name)
         wp_name_free(w->ix, name);
     return false;
@@ -199,8 +219,10 @@ uint64_t wp_hold_drop_marked(struct wp_index *ix, uint32_t holder, const uint32_
     uint64_t before = h->blocks;
 
     for (uint32_t i = 0; i < h->shelves; i++)
-        if (h->shelf[i].window < 0)
+        if (h->shelf[i].window < 0) {
+            w.shelf = i;
             wp_book_sweep(&h->shelf[i].book, marked_entry, &w);
+        }
     for (uint32_t d = h->detail, next; d; d = next) {
         next = wp_detail_at(ix, d)->next;
         if (wp_own_at(ix, wp_place_run(wp_detail_at(ix, d)->place))->mark == ix->mark)

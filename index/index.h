@@ -187,6 +187,27 @@ void wp_index_holder_stats(const struct wp_index *ix, uint32_t holder, uint64_t 
 
 uint64_t wp_index_holder_floating(const struct wp_index *ix, uint32_t holder); /* its blocks that float */
 
+/*
+ * What a holder has, in figures that an engine's own list of blocks can be held against.  A *name* is (engine hash, group) and is in a tier while it has
+ * copies there; names of groups that restrict count too.  sum is the wrapping sum of wp_index_mix() over the names of a tier.  What floats is counted apart,
+ * since the engine has it as well: its names and the others are never the same.  What graft() concluded has no name, and is in neither.
+ */
+struct wp_index_digest {
+    uint64_t names[WP_TIER_MAX], sum[WP_TIER_MAX];
+    uint64_t floating[WP_TIER_MAX], floating_sum[WP_TIER_MAX];
+};
+/* Public, so that anybody can reckon a digest: the output after group + 1 steps of SplitMix64 (Steele et al., OOPSLA 2014) from the engine hash. */
+static inline uint64_t wp_index_mix(uint64_t engine, uint16_t group)
+{
+    uint64_t x = engine + 0x9E3779B97F4A7C15u * (group + 1ull);
+
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+/* Cost: none, as it is kept; after a run out of memory, or doubt about several names of one block, a walk over the holder's names. */
+void wp_index_digest(const struct wp_index *ix, uint32_t holder, struct wp_index_digest *d);
+
 /* For tests: walks everything and says what does not agree.  True when all does. */
 bool wp_index_verify(const struct wp_index *ix, struct wp_err *err);
 

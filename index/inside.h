@@ -173,6 +173,8 @@ struct wp_holder {
     struct wp_window window[WP_WINDOWS_MAX];
     uint32_t windows;  /* used */
     uint64_t windowed; /* hashes that the groups that restrict have */
+    struct wp_index_digest digest;
+    bool digest_stale; /* a name went whose hash was not at hand: names and sum are to be counted anew */
 };
 
 struct wp_space {
@@ -359,6 +361,28 @@ size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t 
 
 /* evict.c: room.  True: something went. */
 bool wp_evict(struct wp_index *ix);
+
+/* digest.c: by is 1 for tiers in which the name has its first copy, -1 for those in which it lost its last. */
+static inline void wp_digest_name(struct wp_holder *h, uint64_t engine, uint16_t group, uint8_t tiers, int by)
+{
+    uint64_t one = (uint64_t)(int64_t)by, mixed = wp_index_mix(engine, group) * one; /* wraps */
+
+    for (; tiers; tiers &= (uint8_t)(tiers - 1)) {
+        h->digest.names[__builtin_ctz(tiers)] += one;
+        h->digest.sum[__builtin_ctz(tiers)] += mixed;
+    }
+}
+static inline void wp_digest_floating(struct wp_holder *h, uint64_t engine, uint16_t group, uint8_t tiers, int by)
+{
+    uint64_t one = (uint64_t)(int64_t)by, mixed = wp_index_mix(engine, group) * one;
+
+    for (; tiers; tiers &= (uint8_t)(tiers - 1)) {
+        h->digest.floating[__builtin_ctz(tiers)] += one;
+        h->digest.floating_sum[__builtin_ctz(tiers)] += mixed;
+    }
+}
+uint8_t wp_name_tiers(const struct wp_index *ix, uint32_t holder, const struct wp_shelf *s, uint32_t value); /* of a book's entry */
+void wp_digest_count(const struct wp_index *ix, uint32_t holder, struct wp_index_digest *d); /* anew */
 
 /* census.c.  Errors: WP_ENOMEM: the old one stays. */
 int wp_census_make(struct wp_index *ix); /* anew, from holders and spaces */

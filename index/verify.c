@@ -211,6 +211,20 @@ static bool check_names(struct check *c, uint32_t holder)
     return true;
 }
 
+static bool check_digest(struct check *c, uint32_t holder)
+{
+    const struct wp_holder *h = &c->ix->holders[holder];
+    struct wp_index_digest kept = h->digest, want;
+
+    wp_digest_count(c->ix, holder, &want);
+    if (h->digest_stale) {
+        memcpy(kept.names, want.names, sizeof kept.names);
+        memcpy(kept.sum, want.sum, sizeof kept.sum);
+    }
+    return memcmp(&kept, &want, sizeof kept) == 0 ||
+           wrong(c, "the digest of holder %u is not of its names", holder);
+}
+
 static bool check_holder(struct check *c, uint32_t holder)
 {
     const struct wp_holder *h = &c->ix->holders[holder], *want = &c->want[holder];
@@ -222,7 +236,7 @@ static bool check_holder(struct check *c, uint32_t holder)
         return wrong(c, "figures of holder %u are not what it holds", holder);
     if (h->live && h->node != WP_NO_HOLDER && !c->ix->holders[h->node].live)
         return wrong(c, "holder %u has a node that is gone", holder);
-    return true;
+    return check_digest(c, holder);
 }
 
 static bool check_floats(struct check *c)

@@ -151,6 +151,8 @@ static bool store(struct wp_index *ix, const struct wp_kv_event *ev, int window,
         return false;
     else
         name_at(ix, *value)->copies[ev->tier]++;
+    if (copies_of(ix, *value, ev->tier) == 1)
+        wp_digest_name(&ix->holders[ev->holder], engine, ev->group, (uint8_t)(1u << ev->tier), 1);
     if (fresh)
         tell(ix, ev, window, engine, true);
     before = wp_window_restricts(w);
@@ -180,6 +182,8 @@ static bool take(struct wp_index *ix, const struct wp_kv_event *ev, int window, 
         name_at(ix, *value)->copies[ev->tier]--;
     else
         *value &= ~(1u << ev->tier);
+    if (!copies_of(ix, *value, ev->tier))
+        wp_digest_name(&ix->holders[ev->holder], engine, ev->group, (uint8_t)(1u << ev->tier), -1);
     if (!is_idle(ix, *value))
         return true;
     if (*value & WP_NAMED)
@@ -203,22 +207,29 @@ void wp_window_apply(struct wp_index *ix, const struct wp_kv_event *ev, int wind
 struct clear {
     struct wp_index *ix;
     uint32_t holder;
+    const struct wp_shelf *shelf;
 };
+
+static void lost(struct wp_index *ix, uint32_t holder, const struct wp_shelf *s, uint64_t engine,
+                 uint32_t value)
+{
+    wp_digest_name(&ix->holders[holder], engine, s->group, wp_name_tiers(ix, holder, s, value), -1);
+    if (value & WP_NAMED)
+        wp_pool_give(&ix->names, value & ~WP_NAMED);
+    ix->holders[holder].windowed--;
+}
 
 static bool clear_entry(void *ctx, uint64_t key, uint32_t *value)
 {
     const struct clear *c = ctx;
 
-    (void)key;
-    if (*value & WP_NAMED)
-        wp_pool_give(&c->ix->names, *value & ~WP_NAMED);
-    c->ix->holders[c->holder].windowed--;
+    lost(c->ix, c->holder, c->shelf, key, *value);
     return false;
 }
 
 void wp_window_clear(struct wp_index *ix, uint32_t holder, struct wp_shelf *s)
 {
-    struct clear c = {ix, holder};
+    struct clear c = {ix, holder, s};
 
     wp_book_sweep(&s->book, clear_entry, &c);
 }
@@ -226,7 +237,7 @@ void wp_window_clear(struct wp_index *ix, uint32_t holder, struct wp_shelf *s)
 struct evict {
     struct wp_index *ix;
     struct wp_kv_event of; /* for telling */
-    int window;
+    const struct wp_shelf *shelf;
     uint32_t beat;
 };
 
@@ -236,11 +247,9 @@ static bool evict_entry(void *ctx, uint64_t key, uint32_t *value)
 
     if (e->beat++ % 8)
         return true;
-    if (*value & WP_NAMED)
-        wp_pool_give(&e->ix->names, *value & ~WP_NAMED);
-    e->ix->holders[e->of.holder].windowed--;
+    lost(e->ix, e->of.holder, e->shelf, key, *value);
     e->ix->evicted++;
-    tell(e->ix, &e->of, e->window, key, false);
+    tell(e->ix, &e->of, e->shelf->window, key, false);
     return false;
 }
 
@@ -253,7 +262,7 @@ bool wp_window_evict(struct wp_index *ix, uint32_t holder)
     for (uint32_t i = 0; i < h->shelves; i++)
         if (h->shelf[i].window >= 0) {
             e.of.space = h->shelf[i].space;
-            e.window = h->shelf[i].window;
+            e.shelf = &h->shelf[i];
             wp_book_sweep(&h->shelf[i].book, evict_entry, &e);
         }
     return h->windowed < before;

@@ -945,6 +945,29 @@ void wp_oracle_holder_stats(const struct wp_oracle *o, uint32_t holder,
         }
 }
 
+void wp_oracle_digest(const struct wp_oracle *o, uint32_t holder, struct wp_index_digest *d)
+{
+    memset(d, 0, sizeof *d);
+    for (int t = 0; t < WP_TIER_MAX; t++) {
+        for (size_t i = 0; i < o->facts.n; i++) {
+            const struct fact *f = &o->facts.p[i];
+
+            if (f->holder != holder || !f->copies[t])
+                continue;
+            *(f->at.floats ? &d->floating[t] : &d->names[t]) += 1;
+            *(f->at.floats ? &d->floating_sum[t] : &d->sum[t]) += wp_index_mix(f->engine, f->group);
+        }
+        for (size_t i = 0; i < o->shares.n; i++) {
+            const struct share *s = &o->shares.p[i];
+
+            if (s->holder != holder || !s->copies[t])
+                continue;
+            d->names[t]++;
+            d->sum[t] += wp_index_mix(s->engine, s->group);
+        }
+    }
+}
+
 void wp_oracle_stats(const struct wp_oracle *o, struct wp_index_stats *s)
 {
     *s = (struct wp_index_stats){0};

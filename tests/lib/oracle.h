@@ -40,6 +40,7 @@ size_t wp_oracle_known(const struct wp_oracle *o, uint32_t space, const uint64_t
 void wp_oracle_stats(const struct wp_oracle *o, struct wp_index_stats *s);
 void wp_oracle_holder_stats(const struct wp_oracle *o, uint32_t holder, uint64_t tier_blocks[WP_TIER_MAX],
                             uint64_t *doubtful);
+void wp_oracle_digest(const struct wp_oracle *o, uint32_t holder, struct wp_index_digest *d);
 size_t wp_oracle_facts(const struct wp_oracle *o); /* for the one who drives it: how much there is to search */
 
 #endif

@@ -53,6 +53,44 @@ static void the_leading_blocks_count_in_any_interleaving_of_tiers(void)
     wp_index_rig_fini(&r);
 }
 
+static void a_digest_is_the_sum_over_names(void)
+{
+    struct wp_index_digest d;
+    struct wp_index_rig r;
+
+    EXPECT_UINT("the first output of SplitMix64 from 0", 0xE220A8397B1DCDAFu, wp_index_mix(0, 0));
+    EXPECT_UINT("and the second", 0x6E789E6AA1B965F4u, wp_index_mix(0, 1));
+    wp_index_rig_init(&r, NULL);
+    wp_index_rig_store(&r, r.w[2], 0, "", "abc");
+    wp_index_rig_say(&r, WP_KV_STORED, r.w[2], 1, "", "b", true);
+    wp_index_rig_store(&r, r.w[2], 0, "x", "yz");
+    wp_index_rig_store(&r, r.w[2], 0, "", "a"); /* a second copy */
+    wp_index_digest(r.ix, r.w[2], &d);
+    EXPECT_UINT("names", 3, d.names[0]);
+    EXPECT_UINT("sum", wp_index_mix('a', 0) + wp_index_mix('b', 0) + wp_index_mix('c', 0),
+                d.sum[0]);
+    EXPECT_UINT("of another tier", wp_index_mix('b', 0), d.sum[1]);
+    EXPECT_UINT("floating", 2, d.floating[0]);
+    EXPECT_UINT("their sum", wp_index_mix('y', 0) + wp_index_mix('z', 0), d.floating_sum[0]);
+    wp_index_rig_remove(&r, r.w[2], 0, "acy");
+    wp_index_digest(r.ix, r.w[2], &d);
+    EXPECT_UINT("one copy is left", wp_index_mix('a', 0) + wp_index_mix('b', 0), d.sum[0]);
+    EXPECT_UINT("one floats", wp_index_mix('z', 0), d.floating_sum[0]);
+    wp_index_rig_store(&r, r.w[2], 0, "", "x");
+    wp_index_digest(r.ix, r.w[2], &d);
+    EXPECT_UINT("it landed",
+                wp_index_mix('a', 0) + wp_index_mix('b', 0) + wp_index_mix('x', 0) +
+                    wp_index_mix('z', 0),
+                d.sum[0]);
+    EXPECT_UINT("nothing floats", 0, d.floating[0] + d.floating_sum[0]);
+    wp_index_clear(r.ix, r.w[2]);
+    wp_index_digest(r.ix, r.w[2], &d);
+    EXPECT_UINT("nothing", 0, d.names[0] + d.sum[0] + d.names[1] + d.sum[1]);
+    wp_index_digest(r.ix, 1000, &d);
+    EXPECT_UINT("nobody", 0, d.names[0] + d.sum[0]);
+    wp_index_rig_fini(&r);
+}
+
 static void copies_are_counted(void)
 {
     struct wp_index_rig r;
@@ -467,7 +505,8 @@ static void an_engines_word_ends_doubt(void)
     wp_index_doubt(r.ix, r.w[0]);
     wp_index_rig_store(&r, r.w[0], 0, "d", "e");
     ASK("in doubt", "5 5 0 0 0 ?4", &r, r.w[0], "abcdef");
-    EXPECT_UINT("two confirmed, two dropped", 4, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 2));
+    EXPECT_UINT("two confirmed, two dropped", 4,
+                wp_index_confirm(r.ix, r.w[0], r.space, local, n, 2));
     ASK("what it had", "2 2 0 0 0 ?0", &r, r.w[0], "abcdef");
     wp_index_rig_remove(&r, r.w[0], 0, "b");
     ASK("each in its fastest tier", "2 1 1 0 0 ?1", &r, r.w[0], "abcdef");
@@ -504,13 +543,18 @@ static void an_engines_word_judges_what_was_concluded(void)
     wp_index_rig_fini(&r);
 }
 
-/* A hole took the removal of a block; then its store comes before the answer that would have said so. */
+/* A hole took the removal of a block; then its store comes before the answer that would have said
+ * so. */
 static void a_store_of_what_is_in_doubt_counts_anew(void)
 {
     struct wp_index_rig r;
     const uint64_t other = 77, a = 'a';
-    struct wp_kv_event ev = {
-        .kind = WP_KV_STORED, .main_group = true, .group = 2, .n = 1, .engine = &other, .local = &a};
+    struct wp_kv_event ev = {.kind = WP_KV_STORED,
+                             .main_group = true,
+                             .group = 2,
+                             .n = 1,
+                             .engine = &other,
+                             .local = &a};
 
     wp_index_rig_init(&r, NULL);
     wp_index_rig_store(&r, r.w[0], 0, "", "ab");
@@ -543,7 +587,8 @@ static void a_window_that_ends_a_run_contradicts_nothing(void)
     EXPECT_INT("a window", 0, wp_index_window(r.ix, r.w[0], 1, 0, 1));
     wp_index_rig_store(&r, r.w[0], 0, "", "abcd");
     wp_index_doubt(r.ix, r.w[0]);
-    EXPECT_UINT("one is confirmed, none is dropped", 1, wp_index_confirm(r.ix, r.w[0], r.space, local, n, 1));
+    EXPECT_UINT("one is confirmed, none is dropped", 1,
+                wp_index_confirm(r.ix, r.w[0], r.space, local, n, 1));
     wp_index_window(r.ix, r.w[0], 1, 0, 0);
     ASK("all there", "4 4 0 0 0 ?3", &r, r.w[0], "abcd");
     wp_index_rig_fini(&r);
@@ -555,6 +600,7 @@ const struct wp_suite suite_index = {
         {"the leading blocks count in any interleaving of tiers",
          the_leading_blocks_count_in_any_interleaving_of_tiers},
         {"copies are counted", copies_are_counted},
+        {"a digest is the sum over names", a_digest_is_the_sum_over_names},
         {"what a node holds counts for its ranks", what_a_node_holds_counts_for_its_ranks},
         {"holders with one answer share a row, longest first",
          holders_with_one_answer_share_a_row_longest_first},

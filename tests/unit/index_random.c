@@ -380,11 +380,17 @@ static void compare_stats(struct world *w)
         disagree(w, "doubtful locations", want.doubtful, got.doubtful);
     for (uint32_t h = 0; h < WP_ORACLE_HOLDERS; h++) {
         uint64_t tier[2][WP_TIER_MAX], doubtful[2];
+        struct wp_index_digest digest[2];
 
         wp_oracle_holder_stats(w->or, h, tier[0], &doubtful[0]);
         wp_index_holder_stats(w->ix, h, tier[1], &doubtful[1]);
         if (doubtful[0] != doubtful[1] || memcmp(tier[0], tier[1], sizeof tier[0]) != 0)
             disagree(w, "a holder's figures", doubtful[0], doubtful[1]);
+        wp_oracle_digest(w->or, h, &digest[0]);
+        wp_index_digest(w->ix, h, &digest[1]);
+        if (memcmp(&digest[0], &digest[1], sizeof digest[0]) != 0)
+            disagree(w, "a holder's names, of a tier", digest[0].names[0] + digest[0].floating[0],
+                     digest[1].names[0] + digest[1].floating[0]);
         want.floating -= wp_index_holder_floating(w->ix, h);
     }
     if (want.floating)
