@@ -174,9 +174,9 @@ CHECK = 'build:first=$(SUB) tests-built' 'lint=$(MAKE) lint' $(RUN)
 check-steps:
 	@$(STEPS) $(CHECK)
 
-# Outside check: 6 GB of packages into build/real/, two engines of 3 GB, about ten minutes.
-real-vllm: $(BUILD)/warmpath ## real vLLM engines on the CPU behind the router: ENGINE=0.32.0, ONLY=pattern
-	$(PYTHON) tests/real/vllm.py --binary $(BUILD)/warmpath $(if $(ENGINE),--version $(ENGINE)) $(if $(ONLY),--only '$(ONLY)')
+# Outside check: 6 GB of packages into build/real/, two engines of 3 GB, ten to twenty minutes.
+real-vllm: $(BUILD)/warmpath ## real vLLM engines on the CPU behind the router: ENGINE=0.32.0, ONLY=pattern, RESUME=1 leaves out what passed
+	$(PYTHON) tests/real/vllm.py --binary $(BUILD)/warmpath $(if $(ENGINE),--version $(ENGINE)) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume)
 
 DEMO := $(wildcard deploy/demo.sh)
 check-all: ## all that CI runs

