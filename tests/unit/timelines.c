@@ -32,7 +32,7 @@ static json_t *load(const char *name, const char *kind)
     char *p;
     json_t *root;
 
-    snprintf(path, sizeof path, "spec/real/%s_%s", name, kind);
+    snprintf(path, sizeof path, "%s_%s", name, kind);
     p = wp_test_data(path, &n);
     root = p ? json_loadb(p, n, 0, NULL) : NULL;
     wp_free(p);
@@ -156,7 +156,7 @@ static void play(struct play *p, const char *name, uint32_t told)
     struct wp_str rest, line;
 
     play_init(p, name, told);
-    snprintf(path, sizeof path, "spec/real/%s_events.jsonl", name);
+    snprintf(path, sizeof path, "%s_events.jsonl", name);
     text = wp_test_data(path, &n);
     rest = (struct wp_str){text, n};
     while (wp_str_split(&rest, '\n', &line)) {
@@ -181,11 +181,28 @@ static const struct {
     const char *name;
     size_t steps, stale, messages;
 } timelines[] = {
-    {"vllm_0.23.0", 111, 1, 134},       {"vllm_0.32.0", 115, 1, 117},
-    {"vllm_0.32.0_restart", 43, 2, 37}, /* killed and started anew: numbers begin again, and nothing
-                                           says so */
-    {"vllm_0.32.0_lora", 11, 1, 7},     {"vllm_0.32.0_window", 37, 0, 31},
-    {"vllm_0.32.0_dp2", 6, 2, 10},
+    {"spec/real/vllm_0.23.0", 111, 1, 134},
+    {"spec/real/vllm_0.32.0", 115, 1, 117},
+    /* Killed and started anew: numbers begin again, and nothing says so. */
+    {"spec/real/vllm_0.32.0_restart", 43, 2, 37},
+    {"spec/real/vllm_0.32.0_lora", 11, 1, 7},
+    {"spec/real/vllm_0.32.0_window", 37, 0, 31},
+    {"spec/real/vllm_0.32.0_dp2", 6, 2, 10},
+    /* By `make real-vllm`. */
+    {"real/vllm_0.23.0_adapters", 11, 0, 5},
+    {"real/vllm_0.23.0_clients", 40, 0, 91},
+    {"real/vllm_0.23.0_copies", 24, 0, 29},
+    {"real/vllm_0.23.0_ranks", 40, 0, 73},
+    {"real/vllm_0.23.0_resets", 5, 0, 82},
+    {"real/vllm_0.23.0_restart", 26, 0, 36},
+    {"real/vllm_0.23.0_window", 40, 0, 71},
+    {"real/vllm_0.32.0_adapters", 11, 0, 6},
+    {"real/vllm_0.32.0_clients", 40, 0, 61},
+    {"real/vllm_0.32.0_copies", 17, 0, 19},
+    {"real/vllm_0.32.0_ranks", 40, 0, 73},
+    {"real/vllm_0.32.0_resets", 5, 0, 44},
+    {"real/vllm_0.32.0_restart", 26, 0, 29},
+    {"real/vllm_0.32.0_window", 40, 0, 59},
 };
 
 static void the_index_says_what_the_engine_says(void)
@@ -251,7 +268,7 @@ static void what_is_in_flight_knows_the_window(void)
     char *text = wp_test_data("spec/real/vllm_0.32.0_window_events.jsonl", &n);
 
     t = (struct traffic){0};
-    play_init(&p, "vllm_0.32.0_window", 1);
+    play_init(&p, "spec/real/vllm_0.32.0_window", 1);
     EXPECT_INT("history", 0, wp_history_create(&t.history, 1, &err));
     wp_history_size(t.history, 0, 0, 1000, &err);
     rest = (struct wp_str){text, n};
