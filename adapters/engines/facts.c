@@ -105,22 +105,37 @@ static uint64_t label_number(const struct wp_prom *p, const char *name)
     return wp_prom_label(p, name, text, sizeof text) && wp_str_u64(wp_str_of(text), &x) ? x : 0; /* may say None */
 }
 
-static void cache_config(struct wp_engine_facts *f, const struct wp_prom *p)
+/* What the series of vllm:cache_config_info say, one for each rank. */
+struct cache_config {
+    unsigned ranks;
+    uint64_t blocks, host; /* num_gpu_blocks: in every series the sum over the ranks (0.23, 0.32); num_cpu_blocks */
+    uint64_t tokens;       /* kv_cache_size_tokens: one rank's, from 0.32 on, and fewer than the blocks of hybrid models have */
+};
+
+static void take_cache_config(struct wp_engine_facts *f, struct cache_config *c, const struct wp_prom *p)
 {
-    uint64_t size = label_number(p, "block_size"), blocks = label_number(p, "num_gpu_blocks"), host = label_number(p, "num_cpu_blocks");
-    uint64_t tokens = label_number(p, "kv_cache_size_tokens"); /* one rank's; num_gpu_blocks may be a sum over ranks */
+    uint64_t size = label_number(p, "block_size");
 
     if (size && size <= 65536)
         f->block_size = (uint32_t)size;
-    if (tokens > KV_TOKENS_MAX)
-        tokens = 0;
-    if (!tokens && f->block_size && blocks <= KV_TOKENS_MAX / f->block_size)
-        tokens = f->block_size * blocks;
+    c->ranks++;
+    c->blocks = label_number(p, "num_gpu_blocks");
+    c->host = label_number(p, "num_cpu_blocks");
+    c->tokens = label_number(p, "kv_cache_size_tokens");
+}
+
+static uint64_t kv_tokens_of(const struct cache_config *c, uint32_t block_size)
+{
+    uint64_t tokens = c->tokens <= KV_TOKENS_MAX ? c->tokens : 0;
+
+    if (!block_size)
+        return tokens;
+    if (!tokens && c->ranks && c->blocks <= KV_TOKENS_MAX / block_size)
+        tokens = block_size * (c->blocks / c->ranks);
     /* What host memory keeps is the engine's to bring back: affinity must outlive the GPU's share of the cache. */
-    if (tokens && f->block_size && host <= KV_TOKENS_MAX / f->block_size)
-        tokens += f->block_size * host;
-    if (tokens)
-        f->kv_tokens = tokens;
+    if (tokens && c->host <= KV_TOKENS_MAX / block_size)
+        tokens += block_size * c->host;
+    return tokens;
 }
 
 /* One name, and for every rank three labelled series in any order.  An engine sleeps when one of its ranks does. */
@@ -141,6 +156,8 @@ void wp_facts_vllm_metrics(struct wp_engine_facts *f, struct wp_str page)
     struct wp_prom p;
     double usage = -1;
     unsigned ranks = 0;
+    struct cache_config cache = {0};
+    uint64_t tokens;
 
     while (wp_prom_next(&page, &p)) {
         if (wp_str_is(p.name, "vllm:num_requests_running")) {
@@ -151,13 +168,16 @@ void wp_facts_vllm_metrics(struct wp_engine_facts *f, struct wp_str page)
             add_known(&usage, p.value);
             ranks += p.value >= 0 && p.value <= requests_max;
         } else if (wp_str_is(p.name, "vllm:cache_config_info")) {
-            cache_config(f, &p);
+            take_cache_config(f, &cache, &p);
         } else if (wp_str_is(p.name, "vllm:engine_sleep_state")) {
             sleep_state(f, &p);
         }
     }
     if (ranks)
         f->kv_usage = usage / ranks;
+    tokens = kv_tokens_of(&cache, f->block_size);
+    if (tokens)
+        f->kv_tokens = tokens;
     f->metrics_known = f->running >= 0 || f->waiting >= 0;
     f->missing = f->running < 0   ? "vllm:num_requests_running"
                  : f->waiting < 0 ? "vllm:num_requests_waiting"

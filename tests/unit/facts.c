@@ -23,6 +23,8 @@ static void a_page_gives_what_it_says_and_no_more(void)
         {"spec/metrics_vllm_old.prom", 2, 0, 0.25, 32, 3200, NULL},
         {"spec/real/vllm_0.32.0_metrics.prom", 0, 0, 0, 32, 3072, NULL},
         {"spec/real/vllm_0.23.0_metrics.prom", 0, 0, 0, 16, 96 * 16, NULL},
+        {"real/vllm_0.32.0_ranks_metrics.prom", 0, 0, 0, 32, 1536, NULL}, /* two ranks, each with as much */
+        {"real/vllm_0.23.0_ranks_metrics.prom", 0, 0, 0, 16, 1536, NULL},
         {"spec/real/vllm_0.32.0_lora_metrics.prom", -1, -1, -1, 0, 0, "vllm:num_requests_running"},
         {"spec/metrics_sglang.prom", -1, -1, -1, 0, 0, "vllm:num_requests_running"},
         {"spec/metrics_llamacpp.prom", -1, -1, -1, 0, 0, "vllm:num_requests_running"},
@@ -129,9 +131,9 @@ static void absurd_numbers_are_unknown(void)
         {"vllm:cache_config_info{block_size=\"16\",kv_cache_size_tokens=\"18446744073709551615\"} 1\n", -1, -1, 16, 0},
         {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"8\",num_cpu_blocks=\"100\"} 1\n", -1, -1, 16, 1728},
         {"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"8\",num_cpu_blocks=\"18446744073709551615\"} 1\n", -1, -1, 16, 128},
-        /* A series of its own for every rank: one rank's capacity is the worker's fact, not a sum. */
+        /* A series for every rank, each with the blocks of all; the worker's fact is what one rank has. */
         {"vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"8\"} 1\n"
-         "vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"8\"} 1\n", -1, -1, 16, 128},
+         "vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"8\"} 1\n", -1, -1, 16, 64},
     };
     /* clang-format on */
 
@@ -324,6 +326,30 @@ static void an_engine_says_where_its_events_come_from(void)
     expect_feed("a socket elsewhere", long_why, WP_STR("{\"0\":" SOURCE("ipc:///run/kv", "\"tcp://127.0.0.1:5558\"") "}"), "10.0.0.1");
 }
 
+/* A base model and its adapters, one of which was loaded later. */
+static void captured_adapters_are_read(void)
+{
+    static const char *const file[] = {"real/vllm_0.32.0_adapters_models.json", "real/vllm_0.23.0_adapters_models.json"};
+    static const char *const name[] = {"tiny", "ad1", "ad2"};
+
+    for (int i = 0; i < 2; i++) {
+        struct wp_engine_facts f;
+        size_t n = 0;
+        char *text = wp_test_data(file[i], &n);
+
+        wp_facts_init(&f);
+        EXPECT_INT(file[i], 0, wp_facts_models(&f, (struct wp_str){text, n}));
+        EXPECT_UINT(file[i], 3, f.n_models);
+        for (size_t k = 0; k < f.n_models && k < 3; k++) {
+            EXPECT_TEXT(file[i], name[k], wp_str_of(f.model[k].name));
+            EXPECT_TEXT(file[i], k ? "tiny" : "", wp_str_of(f.model[k].parent ? f.model[k].parent : ""));
+            EXPECT_UINT(file[i], k ? 0 : 2048, f.model[k].max_len);
+        }
+        wp_engine_facts_fini(&f);
+        wp_free(text);
+    }
+}
+
 /* The answers of running engines. */
 static void captured_sources_are_understood(void)
 {
@@ -349,6 +375,17 @@ static void captured_sources_are_understood(void)
     }
 }
 
+/* Two ranks that bind on every address: at the worker's, and each port follows from the first. */
+static void captured_ranks_that_bind_are_found(void)
+{
+    static const char file[] = "real/vllm_0.32.0_ranks_sources.json";
+    size_t n = 0;
+    char *text = wp_test_data(file, &n);
+
+    expect_feed(file, "2 tcp://10.0.0.1:29782 tcp://10.0.0.1:29784", (struct wp_str){text, n}, "10.0.0.1");
+    wp_free(text);
+}
+
 const struct wp_suite suite_facts = {
     "facts",
     (const struct wp_test[]){
@@ -360,9 +397,11 @@ const struct wp_suite suite_facts = {
         {"what is no model list is refused and takes nothing away", what_is_no_model_list_is_refused_and_takes_nothing_away},
         {"models are bounded", models_are_bounded},
         {"real model lists are read", real_model_lists_are_read},
+        {"captured adapters are read", captured_adapters_are_read},
         {"no allocation that fails shortens the list", no_allocation_that_fails_shortens_the_list},
         {"an engine says where its events come from", an_engine_says_where_its_events_come_from},
         {"captured sources are understood", captured_sources_are_understood},
+        {"captured ranks that bind are found", captured_ranks_that_bind_are_found},
         {NULL, NULL},
     },
 };
