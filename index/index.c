@@ -346,6 +346,36 @@ uint64_t wp_index_holder_floating(const struct wp_index *ix, uint32_t holder)
     return n;
 }
 
+void wp_index_holder_size(const struct wp_index *ix, uint32_t holder, uint64_t *blocks,
+                          uint64_t *bytes)
+{
+    const struct wp_holder *h;
+
+    *blocks = *bytes = 0;
+    pthread_mutex_lock(lock_of(ix));
+    h = live(ix, holder) ? &ix->holders[holder] : NULL;
+    for (uint32_t i = 0; h && i < h->shelves; i++)
+        *bytes += h->shelf[i].book.bytes;
+    *blocks = h ? h->blocks - h->floating : 0;
+    pthread_mutex_unlock(lock_of(ix));
+}
+
+bool wp_index_space_is(const struct wp_index *ix, uint32_t space, struct wp_buf *model,
+                       uint32_t *block_size, enum wp_space_kind *kind)
+{
+    bool ok;
+
+    pthread_mutex_lock(lock_of(ix));
+    ok = space < ix->n_spaces &&
+         wp_buf_add(model, ix->spaces[space].model, ix->spaces[space].model_n) == 0;
+    if (ok) {
+        *block_size = ix->spaces[space].block_size;
+        *kind = ix->spaces[space].kind;
+    }
+    pthread_mutex_unlock(lock_of(ix));
+    return ok;
+}
+
 size_t wp_index_confirm(struct wp_index *ix, uint32_t holder, uint32_t space,
                         const uint64_t local[], size_t n, size_t blocks)
 {

@@ -208,6 +208,28 @@ static inline uint64_t wp_index_mix(uint64_t engine, uint16_t group)
 /* Cost: none, as it is kept; after a run out of memory, or doubt about several names of one block, a walk over the holder's names. */
 void wp_index_digest(const struct wp_index *ix, uint32_t holder, struct wp_index_digest *d);
 
+/* blocks: placed ones, each once; bytes: of its names, for the rest is shared by all. */
+void wp_index_holder_size(const struct wp_index *ix, uint32_t holder, uint64_t *blocks, uint64_t *bytes);
+/* What a space is of: the model is appended.  False: no such space, or no memory. */
+bool wp_index_space_is(const struct wp_index *ix, uint32_t space, struct wp_buf *model, uint32_t *block_size, enum wp_space_kind *kind);
+
+/*
+ * The longest shared prefixes: by blocks times holders, two holders at least, and none that is only the beginning of another
+ * one with as many.  A holder counts at a block that it has, whatever it has of those before; what a node has counts as the node's.
+ * Walks all runs in slices of a millisecond at most, each under the lock for itself: between them the index goes on.
+ */
+enum { WP_TOP_MAX = 100, WP_TOP_HOLDERS = 16 };
+struct wp_index_prefix {
+    uint32_t space, blocks, holders;
+    uint64_t chain; /* its last block's hash (index/identity.h) */
+    uint32_t holder[WP_TOP_HOLDERS]; /* the first of them */
+};
+struct wp_index_top;
+int wp_index_top_start(struct wp_index_top **out, size_t n); /* n: up to WP_TOP_MAX.  Errors: WP_ENOMEM */
+bool wp_index_top_step(const struct wp_index *ix, struct wp_index_top *t); /* one slice; true: that was the last one */
+size_t wp_index_top_take(const struct wp_index *ix, struct wp_index_top *t, struct wp_index_prefix out[]); /* the best n, first one first */
+void wp_index_top_free(struct wp_index_top *t);
+
 /* For tests: walks everything and says what does not agree.  True when all does. */
 bool wp_index_verify(const struct wp_index *ix, struct wp_err *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/admin.h"
 
+#include "index/index.h"
 #include "router/query.h"
 #include "router/tokens.h"
 
@@ -18,6 +19,9 @@ struct admin_call {
     struct wp_arena arena;
     struct wp_asked ask;
     struct wp_tokens_wait wait;
+    /* GET /index?top=N walks the index in slices. */
+    struct wp_index_top *top;
+    struct wp_timer walk;
 };
 
 struct admin_route {
@@ -108,11 +112,37 @@ static void workers(struct admin_call *c)
         answer(c, rc, "application/json", &b);
 }
 
+/* A slice of the walk, and the others on further turns of the loop. */
+static void on_walk(struct wp_timer *t)
+{
+    struct admin_call *c = t->arg;
+    struct wp_index *ix = wp_fleet_index(router_of(c)->fleet);
+    struct wp_index_prefix top[WP_TOP_MAX];
+    struct wp_buf b = {0};
+    size_t n;
+
+    if (!wp_index_top_step(ix, c->top)) {
+        wp_timer_in(&c->admin->gate->loop, t, 0);
+        return;
+    }
+    n = wp_index_top_take(ix, c->top, top);
+    answer(c, wp_fleet_index_json(router_of(c)->fleet, top, n, &b), "application/json", &b);
+}
+
 static void index_state(struct admin_call *c)
 {
+    struct wp_str top = wp_query_get(wp_target_query(c->x->head->target), "top");
     struct wp_buf b = {0};
+    uint64_t n = 0;
 
-    answer(c, wp_fleet_index_json(router_of(c)->fleet, &b), "application/json", &b);
+    if (!top.p)
+        answer(c, wp_fleet_index_json(router_of(c)->fleet, NULL, 0, &b), "application/json", &b);
+    else if (!wp_str_u64(top, &n) || n == 0 || n > WP_TOP_MAX)
+        say(c, 400, "invalid_value", "top", "top: want a whole number from 1 to 100.");
+    else if (wp_index_top_start(&c->top, n) < 0)
+        answer(c, WP_ENOMEM, "application/json", &b);
+    else
+        wp_timer_in(&c->admin->gate->loop, &c->walk, 0);
 }
 
 static void decisions(struct admin_call *c)
@@ -342,6 +372,8 @@ static void on_over(struct wp_exchange *x, int rc)
 
     (void)rc;
     wp_tokens_cancel(&c->wait);
+    wp_timer_stop(&c->admin->gate->loop, &c->walk);
+    wp_index_top_free(c->top);
     wp_arena_fini(&c->arena);
     wp_buf_fini(&c->body);
     wp_free(c);
@@ -376,6 +408,7 @@ void wp_admin_on_request(struct wp_exchange *x, void *arg)
         c->x = x;
         c->route = r;
         c->id = id;
+        wp_timer_init(&c->walk, on_walk, c);
         x->user = c;
         x->ops = &call_ops;
         x->body_max = r->run == explain || r->run == query || r->run == query_by_hash ? conf->limits.body_bytes : BODY_MAX;

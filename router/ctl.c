@@ -16,7 +16,7 @@
 enum { WORDS_MAX = 4 };
 
 struct ctl {
-    const char *admin, *key_file, *body;
+    const char *admin, *key_file, *body, *top;
     bool raw;
     const char *word[WORDS_MAX];
     size_t n;
@@ -27,6 +27,7 @@ static const struct wp_flag flags[] = {
     {"--key-file", "FILE", "holds the admin key"},
     {"--body", "FILE", "a request body for explain and query, or a worker's entry for `workers add`; - is standard input"},
     {"--json", NULL, "print the answer as it came"},
+    {"--top", "N", "of `index`: the N longest prefixes that several workers hold, up to 100"},
     {NULL, NULL, NULL},
 };
 
@@ -41,8 +42,10 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
         c->key_file = value;
     else if (i == 2)
         c->body = value;
-    else
+    else if (i == 3)
         c->raw = true;
+    else
+        c->top = value;
     return 0;
 }
 
@@ -206,6 +209,20 @@ static void show_decisions(json_t *j)
         show_decision(json_array_get(list, i));
 }
 
+static void show_top(json_t *list)
+{
+    printf("\n%8s %8s %10s  %-20s %s\n", "blocks", "holders", "block size", "block hash", "model: workers");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *p = json_array_get(list, i), *held = json_object_get(p, "workers");
+
+        printf("%8.0f %8.0f %10.0f  %-20s %s:", number(p, "blocks"), number(p, "holders"), number(p, "block_size"), text(p, "block_hash"),
+               text(p, "model"));
+        for (size_t k = 0; k < json_array_size(held); k++)
+            printf(" %s/%.0f", text(json_array_get(held, k), "worker"), number(json_array_get(held, k), "rank"));
+        puts(json_array_size(held) < number(p, "holders") ? " ..." : "");
+    }
+}
+
 static void show_index(json_t *j)
 {
     static const char *const figures[] = {"blocks", "locations", "floating", "doubtful", "evicted", "in_flight_blocks"};
@@ -216,15 +233,20 @@ static void show_index(json_t *j)
     printf("%.1f MiB", number(j, "bytes") / (1 << 20));
     if (number(j, "cap_bytes") > 0)
         printf(" of %.0f MiB", number(j, "cap_bytes") / (1 << 20));
-    printf("\n%-24s %4s %-8s %8s %9s %9s %9s %9s %9s %9s %9s %9s\n", "worker", "rank", "feed", "coverage", "gpu", "cpu", "disk",
-           "remote", "doubtful", "floating", "history", "in flight");
+    printf(", in the last minute %+.0f blocks, %+.0f locations, %+.1f MiB", number(json_object_get(j, "growth"), "blocks"),
+           number(json_object_get(j, "growth"), "locations"), number(json_object_get(j, "growth"), "bytes") / (1 << 20));
+    printf("\n%-24s %4s %-8s %8s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "worker", "rank", "feed", "coverage", "blocks", "gpu", "cpu",
+           "disk", "remote", "doubtful", "floating", "growth", "KiB", "history", "in flight");
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *w = json_array_get(list, i);
 
-        printf("%-24s %4.0f %-8s %7.0f%% %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f\n", text(w, "worker"), number(w, "rank"),
-               text(w, "feed"), 100 * number(w, "coverage"), number(w, "gpu"), number(w, "cpu"), number(w, "disk"),
-               number(w, "remote"), number(w, "doubtful"), number(w, "floating"), number(w, "history"), number(w, "in_flight"));
+        printf("%-24s %4.0f %-8s %7.0f%% %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f %9.0f %+9.0f %9.0f %9.0f %9.0f\n", text(w, "worker"),
+               number(w, "rank"), text(w, "feed"), 100 * number(w, "coverage"), number(w, "blocks"), number(w, "gpu"), number(w, "cpu"),
+               number(w, "disk"), number(w, "remote"), number(w, "doubtful"), number(w, "floating"), number(w, "growth"),
+               number(w, "bytes") / 1024, number(w, "history"), number(w, "in_flight"));
     }
+    if (json_object_get(j, "top"))
+        show_top(json_object_get(j, "top"));
 }
 
 /* Both dialects have `instances`, unless a tenant is called that. */
@@ -328,6 +350,10 @@ static int run(const struct ctl *c, const struct command *cmd, const char *id, s
     int status = 0, rc = 0;
 
     snprintf(path, sizeof path, cmd->path, id);
+    if (c->top && strcmp(cmd->words, "index") != 0)
+        return wp_fail(err, WP_EUSAGE, "--top is for `index`");
+    if (c->top)
+        snprintf(path + strlen(path), sizeof path - strlen(path), "?top=%s", c->top);
     snprintf(url, sizeof url, "%s%s", c->admin, path);
     if (cmd->body)
         rc = c->body ? read_file(c->body, &body, err) : wp_fail(err, WP_EUSAGE, "%s: --body FILE is needed", cmd->words);

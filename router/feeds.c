@@ -388,6 +388,7 @@ static void on_look(struct wp_timer *t)
         if (w->feed)
             suspect(w, now);
     }
+    wp_fleet_note_growth(d->gate->router->fleet);
     wp_timer_in(&d->gate->loop, t, LOOK_US);
 }
 

@@ -133,7 +133,10 @@ int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_b
 int wp_fleet_decisions_json(struct wp_fleet *f, size_t last, struct wp_buf *out);
 int wp_fleet_decision_json(struct wp_fleet *f, uint64_t id, struct wp_buf *out); /* WP_ENOENT */
 int wp_fleet_workers_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *out); /* id absent: all */
-int wp_fleet_index_json(struct wp_fleet *f, struct wp_buf *out);
+struct wp_index_prefix;
+/* top[n]: the longest shared prefixes, to be shown as well; NULL: not asked for. */
+int wp_fleet_index_json(struct wp_fleet *f, const struct wp_index_prefix *top, size_t n, struct wp_buf *out);
+void wp_fleet_note_growth(struct wp_fleet *f); /* every second or so */
 bool wp_fleet_serving(struct wp_fleet *f); /* a worker is ready */
 
 #endif

@@ -40,6 +40,7 @@ struct wp_fleet {
     size_t n_ratios;
     double mean_tokens; /* that a request left to prefill, of late */
     struct wp_map spaces;   /* hash of (model, size, kind) -> space */
+    struct wp_growth growth_bytes, growth_blocks, growth_locations; /* of the index */
     struct wp_map sized;    /* holder << 32 | space -> blocks that history was told */
     /* Scratch of one decision, for cap ranks. */
     size_t cap;

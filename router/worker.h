@@ -23,6 +23,7 @@
 #include "base/metrics.h"
 #include "policies/load.h"
 #include "router/config.h"
+#include "router/growth.h"
 
 #include <stdatomic.h>
 
@@ -36,6 +37,7 @@ struct wp_rank {
     bool live;       /* that feed is connected and knows where it stands */
     const char *feed_state; /* of that feed, in a word; "none" without one */
     uint32_t window; /* blocks of the narrowest sliding window that its feed has shown; 0: none */
+    struct wp_growth growth; /* of its locations in the index */
     double coverage; /* share of what the rank holds that its feed has told, 0..1 */
 };
 

@@ -226,7 +226,7 @@ static long long hit(const char *id, const char *model, unsigned seed, size_t n,
 static json_t *index_now(void)
 {
     struct wp_buf b = {0};
-    int rc = wp_fleet_index_json(fleet, &b);
+    int rc = wp_fleet_index_json(fleet, NULL, 0, &b);
 
     return load(&b, rc, "index");
 }

@@ -184,7 +184,7 @@ static void expect_at_rest(void)
         EXPECT_TRUE("the breaker's slot", !w->half_open_busy);
         wp_worker_unref(w);
     }
-    EXPECT_INT("index", 0, wp_fleet_index_json(rig.router.fleet, &b));
+    EXPECT_INT("index", 0, wp_fleet_index_json(rig.router.fleet, NULL, 0, &b));
     EXPECT_TRUE("no block in flight", memmem(b.p, b.n, "\"in_flight_blocks\":0,", 21) != NULL);
     wp_buf_fini(&b);
 }
