@@ -11,6 +11,9 @@ enum {
     USED = (1 << WP_BOOK_WAYS) - 1, /* in a bucket's state */
     SIDE = 1 << WP_BOOK_WAYS,       /* of the first way */
     AWAY = SIDE << WP_BOOK_WAYS,    /* one key that stands elsewhere */
+    AWAY_BITS = 14,                 /* more of one home than these can count do not meet by chance */
+    SIEVE = AWAY << AWAY_BITS,      /* the first of the bits that say which those may be */
+    SIEVE_BITS = 8,
     BUCKETS_MAX = 1 << 28,
     BEAT = 8,
     DROP_PAGES = 16, /* given back at a time */
@@ -45,6 +48,17 @@ static size_t table_bytes(uint32_t buckets)
     return buckets < PAGE_BUCKETS ? (size_t)(buckets + 1) * LINE : (size_t)buckets * LINE;
 }
 
+static inline uint32_t away_of(uint32_t state)
+{
+    return state / AWAY & ((1u << AWAY_BITS) - 1);
+}
+
+/* The bit of the sieve for a key of that hash; homes are made of its upper half. */
+static inline uint32_t sieve_bit(uint64_t hash)
+{
+    return (uint32_t)SIEVE << ((uint64_t)(uint32_t)hash * SIEVE_BITS >> 32);
+}
+
 /* Where a key of that hash belongs. */
 struct home {
     uint32_t at, side;
@@ -65,7 +79,7 @@ static inline uint32_t after(const struct wp_book *b, uint32_t i, uint32_t side)
 }
 
 /* Where the key belongs has been reckoned; there is room. */
-static inline void place(struct wp_book *b, struct home h, uint64_t key, uint32_t value)
+static inline void place(struct wp_book *b, struct home h, uint64_t hash, uint64_t key, uint32_t value)
 {
     uint32_t i = h.at, way;
     struct wp_book_bucket *k;
@@ -79,8 +93,16 @@ static inline void place(struct wp_book *b, struct home h, uint64_t key, uint32_
     k->state = (k->state & ~((uint32_t)SIDE << way)) | 1u << way | h.side * SIDE << way;
     if (i == h.at)
         return;
-    b->at[h.at].state += AWAY;
+    b->at[h.at].state = (b->at[h.at].state + AWAY) | sieve_bit(hash);
     b->side[h.side].wrapped += i < h.at;
+}
+
+/* One of the home's keys no longer stands elsewhere; without any, the sieve is empty again. */
+static void one_back(struct wp_book *b, uint32_t home)
+{
+    uint32_t state = b->at[home].state - AWAY;
+
+    b->at[home].state = away_of(state) ? state : state % AWAY;
 }
 
 /* Takes way `way` of bucket i out of use.  Its home's count is the caller's. */
@@ -130,14 +152,16 @@ struct spot {
 
 static inline bool locate(const struct wp_book *b, uint64_t key, struct spot *s)
 {
-    uint32_t away, m;
+    uint64_t hash = wp_book_hash(b->secret, key);
+    uint32_t away, m, state;
 
     if (!b->at)
         return false;
-    s->home = home_of(b, wp_book_hash(b->secret, key));
+    s->home = home_of(b, hash);
     s->at = s->home.at;
     m = match(&b->at[s->at], key);
-    away = b->at[s->at].state / AWAY;
+    state = b->at[s->at].state;
+    away = state & sieve_bit(hash) ? away_of(state) : 0;
     while (!m && away) {
         s->at = after(b, s->at, s->home.side);
         m = match(&b->at[s->at], key);
@@ -176,7 +200,7 @@ static uint32_t move_from(struct wp_book *b, uint32_t i, struct home h)
             continue;
         vacate(b, i, way, h);
         next.at = wp_book_home(hash, b->side[b->now].buckets);
-        place(b, next, key, k->value[way]);
+        place(b, next, hash, key, k->value[way]);
         n++;
     }
     return n;
@@ -191,7 +215,7 @@ static bool grows(const struct wp_book *b)
 static void move_home(struct wp_book *b)
 {
     struct home h = {grows(b) ? b->left + b->n_left - 1 : b->left, !b->now};
-    uint32_t away = b->at[h.at].state / AWAY, i = h.at;
+    uint32_t away = away_of(b->at[h.at].state), i = h.at;
 
     b->left += !grows(b);
     b->n_left--;
@@ -245,7 +269,7 @@ static void start_move(struct wp_book *b, uint32_t buckets)
 /* Less than a page, or nothing before: into memory of its own, at once. */
 static int rebuild(struct wp_book *b, uint32_t buckets)
 {
-    struct wp_book next = {.secret = b->secret, .budget = b->budget, .n = b->n, .owed = b->owed};
+    struct wp_book next = {.secret = b->secret, .budget = b->budget, .n = b->n, .owed = b->owed, .least = b->least};
     uint32_t size = b->side[b->now].buckets;
 
     if (buckets >= PAGE_BUCKETS) {
@@ -261,10 +285,9 @@ static int rebuild(struct wp_book *b, uint32_t buckets)
     next.side[0] = (struct wp_book_side){.buckets = buckets, .end = buckets};
     for (uint32_t i = 0; i < size; i++)
         for (uint32_t m = b->at[i].state & USED; m; m &= m - 1) {
-            uint64_t key = b->at[i].key[__builtin_ctz(m)];
+            uint64_t key = b->at[i].key[__builtin_ctz(m)], hash = wp_book_hash(b->secret, key);
 
-            place(&next, home_of(&next, wp_book_hash(b->secret, key)), key,
-                  b->at[i].value[__builtin_ctz(m)]);
+            place(&next, home_of(&next, hash), hash, key, b->at[i].value[__builtin_ctz(m)]);
         }
     wp_free(b->small);
     next.bytes = b->bytes;
@@ -303,13 +326,13 @@ static bool nearly_empty(const struct wp_book *b)
 {
     uint32_t buckets = b->side[b->now].buckets;
 
-    return buckets > PAGE_BUCKETS && b->n + b->owed < room(buckets) / 4;
+    return buckets > PAGE_BUCKETS && b->n + b->owed < room(buckets) / 4 && b->least < room(buckets) / 2;
 }
 
 /* Puts a home's keys that have wrapped nearer to it, where there is room by now. */
 static void unwrap_home(struct wp_book *b, struct home h)
 {
-    uint32_t away = b->at[h.at].state / AWAY, i = h.at;
+    uint32_t away = away_of(b->at[h.at].state), i = h.at;
 
     while (away) {
         uint32_t m;
@@ -325,8 +348,8 @@ static void unwrap_home(struct wp_book *b, struct home h)
             if (i > h.at)
                 continue;
             vacate(b, i, way, h);
-            b->at[h.at].state -= AWAY;
-            place(b, h, key, b->at[i].value[way]);
+            one_back(b, h.at);
+            place(b, h, wp_book_hash(b->secret, key), key, b->at[i].value[way]);
         }
     }
 }
@@ -336,7 +359,7 @@ static void unwrap_home(struct wp_book *b, struct home h)
 static void shrink(struct wp_book *b)
 {
     uint32_t old = b->side[b->now].buckets, buckets;
-    size_t need = b->n + b->owed, meanwhile = need + old / 4;
+    size_t need = b->n + b->owed > b->least ? b->n + b->owed : b->least, meanwhile = need + old / 4;
 
     buckets = buckets_for(need * 2 > meanwhile ? need * 2 : meanwhile);
     if (buckets < PAGE_BUCKETS)
@@ -375,11 +398,44 @@ int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_bu
     return 0;
 }
 
+int wp_book_expect(struct wp_book *b, uint64_t secret, size_t n, struct wp_budget *budget)
+{
+    uint32_t owed = b->owed;
+    int rc = 0;
+
+    if (n > UINT32_MAX)
+        return WP_ETOOBIG;
+    if (n > b->n)
+        rc = wp_book_reserve(b, secret, (uint32_t)(n - b->n), budget);
+    b->owed = owed;
+    if (rc == 0)
+        b->least = n;
+    return rc;
+}
+
+uint32_t *wp_book_add(struct wp_book *b, uint64_t key, uint32_t value)
+{
+    struct spot s;
+
+    if (b->n < room(b->side[b->now].buckets))
+        work(b);
+    if (locate(b, key, &s))
+        return &b->at[s.at].value[s.way];
+    assert(b->n < room(b->side[b->now].buckets));
+    place(b, s.home, wp_book_hash(b->secret, key), key, value);
+    b->n++;
+    b->owed -= b->owed > 0;
+    return NULL;
+}
+
 void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value)
 {
+    uint64_t hash;
+
     assert(b->n < room(b->side[b->now].buckets));
     work(b);
-    place(b, home_of(b, wp_book_hash(b->secret, key)), key, value);
+    hash = wp_book_hash(b->secret, key);
+    place(b, home_of(b, hash), hash, key, value);
     b->n++;
     b->owed -= b->owed > 0;
 }
@@ -415,14 +471,14 @@ static struct spot stray(const struct wp_book *b, struct home h)
  */
 static void call_home(struct wp_book *b, uint32_t i)
 {
-    while (b->at[i].state >= AWAY) {
+    while (away_of(b->at[i].state)) {
         struct home h = {i, i - b->left < b->n_left ? !b->now : b->now};
         struct spot s = stray(b, h);
         uint64_t key = b->at[s.at].key[s.way];
 
         vacate(b, s.at, s.way, h);
-        b->at[i].state -= AWAY;
-        place(b, h, key, b->at[s.at].value[s.way]);
+        one_back(b, i);
+        place(b, h, wp_book_hash(b->secret, key), key, b->at[s.at].value[s.way]);
         i = s.at;
     }
 }
@@ -435,9 +491,9 @@ bool wp_book_del(struct wp_book *b, uint64_t key)
         return false;
     vacate(b, s.at, s.way, s.home);
     if (s.at != s.home.at)
-        b->at[s.home.at].state -= AWAY;
+        one_back(b, s.home.at);
     b->n--;
-    if (!b->n && !b->owed) {
+    if (!b->n && !b->owed && !b->least) {
         clear(b);
         return true;
     }
@@ -477,11 +533,11 @@ void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32
             h = home_of(b, wp_book_hash(b->secret, k->key[way]));
             vacate(b, i, way, h);
             if (h.at != i)
-                b->at[h.at].state -= AWAY;
+                one_back(b, h.at);
             b->n--;
         }
     }
-    if (b->at && !b->n && !b->owed)
+    if (b->at && !b->n && !b->owed && !b->least)
         clear(b);
     if (!nearly_empty(b))
         return;

@@ -37,7 +37,8 @@ enum { WP_BOOK_WAYS = 5 };
 struct wp_book_bucket { /* 64 bytes, aligned to that */
     uint64_t key[WP_BOOK_WAYS];
     uint32_t value[WP_BOOK_WAYS];
-    uint32_t state; /* bits 0-4: in use; 5-9: their sides; the rest: how many keys of this home stand elsewhere */
+    uint32_t state; /* bits 0-4: in use; 5-9: their sides; 10-23: how many keys of this home stand
+                     elsewhere; the rest: a sieve of their hashes */
 };
 
 struct wp_book_side {
@@ -54,6 +55,7 @@ struct wp_book {
     uint32_t now;
     uint32_t left, n_left; /* homes that have not moved: the first, and how many */
     uint32_t dropped;      /* of a table that shrinks: pages from the new end to this bucket have gone back */
+    size_t least;          /* entries that there is always room for, once there was */
     uint32_t owed;         /* puts that the last reserve promised and that have not come */
     uint32_t beat;         /* puts and dels during moves */
     uint64_t secret;
@@ -70,9 +72,17 @@ struct wp_book {
  */
 int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_budget *budget);
 
+/*
+ * So many entries are to be expected: room for them at once, and never less from now on.  Without it a book that fills
+ * moves its keys several times.  Errors: as above; the book is as before.
+ */
+int wp_book_expect(struct wp_book *b, uint64_t secret, size_t n, struct wp_budget *budget);
+
 /* NULL: not there.  The value may be changed in place; the pointer is good until the next call but a find. */
 uint32_t *wp_book_find(const struct wp_book *b, uint64_t key);
 void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value); /* not there yet; after a reserve; never fails */
+/* The same, unless it is there: then it is left alone, and where its value stands is returned.  After a reserve. */
+uint32_t *wp_book_add(struct wp_book *b, uint64_t key, uint32_t value);
 bool wp_book_del(struct wp_book *b, uint64_t key);                 /* false: was not there */
 
 /*
@@ -100,7 +110,7 @@ static inline uint32_t wp_book_home(uint64_t hash, uint32_t buckets)
     return (uint32_t)((hash >> 32) * buckets >> 32);
 }
 
-/* Pulls the line of the key's home towards the cache. */
+/* Pulls the line of the key's home, and the next, towards the cache. */
 static inline void wp_book_prefetch(const struct wp_book *b, uint64_t key)
 {
     uint64_t hash = wp_book_hash(b->secret, key);
@@ -108,8 +118,10 @@ static inline void wp_book_prefetch(const struct wp_book *b, uint64_t key)
 
     if (home - b->left >= b->n_left)
         home = wp_book_home(hash, b->side[b->now].buckets);
-    if (b->at)
-        __builtin_prefetch(&b->at[home], 1);
+    if (!b->at)
+        return;
+    __builtin_prefetch(&b->at[home], 1);
+    __builtin_prefetch(&b->at[home + 1], 1); /* a good part of the searches ends there; beyond the end it does nothing */
 }
 
 #endif

@@ -97,14 +97,16 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
     n = lay_out(ix, ev, run, from, i);
     if (wp_book_reserve(&shelf->book, ix->keys.secret, n, &ix->budget) < 0)
         return 0;
+    if (i == 0)
+        for (size_t k = 0; k < AHEAD && k < ev->n; k++)
+            wp_book_prefetch(&shelf->book, ev->engine[k]);
     spans = wp_spans_get(ix, run, ev->holder, span);
     held = held_of(span, spans) >> from;
     for (; done < n && !(held >> done & 1); done++) {
         if (i + done + AHEAD < ev->n)
             wp_book_prefetch(&shelf->book, ev->engine[i + done + AHEAD]);
-        if (wp_book_find(&shelf->book, ev->engine[i + done]))
+        if (wp_book_add(&shelf->book, ev->engine[i + done], wp_place(run, from + done)))
             break;
-        wp_book_put(&shelf->book, ev->engine[i + done], wp_place(run, from + done));
         mixed += wp_index_mix(ev->engine[i + done], ev->group);
     }
     if (!done)
@@ -182,6 +184,8 @@ size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t 
 
     if (!shelf || !is_plain(&ix->holders[ev->holder]))
         return 0;
+    for (size_t k = i; k < i + AHEAD && k < ev->n; k++)
+        wp_book_prefetch(&shelf->book, ev->engine[k]);
     while (i < ev->n) {
         uint32_t place[AHEAD];
         size_t n = ev->n - i < AHEAD ? ev->n - i : AHEAD, k;

@@ -18,6 +18,14 @@ struct wp_shelf *wp_shelf_of(struct wp_index *ix, uint32_t holder, uint32_t spac
     return NULL;
 }
 
+static bool only_one(const struct wp_holder *h, const struct wp_shelf *s)
+{
+    for (uint32_t i = 0; i < h->shelves; i++)
+        if (&h->shelf[i] != s && h->shelf[i].window < 0 && h->shelf[i].book.at)
+            return false;
+    return true;
+}
+
 struct wp_shelf *wp_shelf_make(struct wp_index *ix, uint32_t holder, uint32_t space, uint16_t group,
                                int window)
 {
@@ -51,6 +59,8 @@ struct wp_shelf *wp_shelf_make(struct wp_index *ix, uint32_t holder, uint32_t sp
     s->space = space;
     s->group = group;
     s->window = (int8_t)window;
+    if (window < 0 && h->expect && !s->book.at && only_one(h, s)) /* as far as there is room; else it grows as it must */
+        (void)wp_book_expect(&s->book, ix->keys.secret, h->expect, &ix->budget);
     return s;
 }
 

@@ -262,6 +262,26 @@ static bool live(const struct wp_index *ix, uint32_t holder)
     return holder < ix->n_holders && ix->holders[holder].live;
 }
 
+static void expect(struct wp_index *ix, struct wp_holder *h, size_t blocks)
+{
+    if (h->expect == blocks)
+        return;
+    h->expect = blocks;
+    for (uint32_t i = 0; i < h->shelves; i++)
+        if (h->shelf[i].window < 0 && h->shelf[i].book.at) {
+            (void)wp_book_expect(&h->shelf[i].book, ix->keys.secret, blocks, &ix->budget);
+            return;
+        }
+}
+
+void wp_index_expect(struct wp_index *ix, uint32_t holder, size_t blocks)
+{
+    pthread_mutex_lock(&ix->lock);
+    if (live(ix, holder))
+        expect(ix, &ix->holders[holder], blocks);
+    pthread_mutex_unlock(&ix->lock);
+}
+
 void wp_index_drop(struct wp_index *ix, uint32_t holder)
 {
     pthread_mutex_lock(&ix->lock);

@@ -62,6 +62,11 @@ int wp_index_space(struct wp_index *ix, struct wp_str model, uint32_t block_size
  * node: of a rank, the holder of its node, or WP_NO_HOLDER.  Errors: WP_ENOMEM, WP_EINVAL (node is no node).
  */
 int wp_index_holder(struct wp_index *ix, enum wp_holder_kind kind, uint32_t node, uint32_t *holder, struct wp_err *err);
+/*
+ * How many blocks the holder can have, over all its tiers, as far as that is known: room for their hashes is made with its first event
+ * instead of bit by bit.  No limit; 0: not known.
+ */
+void wp_index_expect(struct wp_index *ix, uint32_t holder, size_t blocks);
 void wp_index_drop(struct wp_index *ix, uint32_t holder);  /* gone at once; its number is free */
 void wp_index_clear(struct wp_index *ix, uint32_t holder); /* all it holds is gone at once; it stays */
 void wp_index_doubt(struct wp_index *ix, uint32_t holder); /* all it holds counts as doubtful until stored again */

@@ -161,6 +161,7 @@ struct wp_holder {
     enum wp_holder_kind kind;
     uint32_t node, next_rank; /* of a rank: its node's number, and the next rank of that node */
     uint32_t first_rank;      /* of a node */
+    size_t expect; /* blocks, in all its tiers; 0: not known */
     struct wp_shelf *shelf;
     uint32_t shelves, shelves_cap;
     uint64_t blocks;   /* places where it has something, and what floats */

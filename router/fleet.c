@@ -482,6 +482,8 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
         w->block_size = told->block_size;
         w->block_size_told = true;
     }
+    if (told->block_size && w->kv_tokens)
+        wp_index_expect(f->index, r->holder, w->kv_tokens / told->block_size);
     /* What ended before this batch is in the index, as far as the engine kept it.  No batch for a second: there was nothing to tell. */
     wp_history_passed(f->history, r->holder, !told->fed ? UINT64_MAX : told->batch ? now : now > PASSED_ANYWAY_US ? now - PASSED_ANYWAY_US : 0);
     unlock(f);

@@ -19,7 +19,6 @@ static void *ours_create(uint32_t workers, uint64_t memberships, uint64_t blocks
     struct ours *s = wp_calloc(1, sizeof *s);
     struct wp_index_conf conf = {.secret = 1};
 
-    (void)memberships; /* it grows as it must */
     (void)blocks;
     if (!s || !(s->holder = wp_calloc(workers, sizeof *s->holder)))
         return NULL;
@@ -30,6 +29,8 @@ static void *ours_create(uint32_t workers, uint64_t memberships, uint64_t blocks
     for (uint32_t i = 0; i < workers; i++)
         if (wp_index_holder(s->ix, WP_HOLDER_RANK, WP_NO_HOLDER, &s->holder[i], &err) < 0)
             return NULL;
+    for (uint32_t i = 0; i < workers; i++) /* as an engine tells the size of its cache */
+        wp_index_expect(s->ix, s->holder[i], memberships / workers);
     return wp_overlap_init(&s->o, wp_index_holders(s->ix)) < 0 ? NULL : s;
 }
 
