@@ -11,8 +11,8 @@ enum {
     USED = (1 << WP_BOOK_WAYS) - 1, /* in a bucket's state */
     SIDE = 1 << WP_BOOK_WAYS,       /* of the first way */
     AWAY = SIDE << WP_BOOK_WAYS,    /* one key that stands elsewhere */
-    AWAY_BITS = 14,                 /* more of one home than these can count do not meet by chance */
-    SIEVE = AWAY << AWAY_BITS,      /* the first of the bits that say which those may be */
+    AWAY_BITS = 14,            /* more of one home than these can count do not meet by chance */
+    SIEVE = AWAY << AWAY_BITS, /* the first of the bits that say which those may be */
     SIEVE_BITS = 8,
     BUCKETS_MAX = 1 << 28,
     BEAT = 8,
@@ -79,7 +79,8 @@ static inline uint32_t after(const struct wp_book *b, uint32_t i, uint32_t side)
 }
 
 /* Where the key belongs has been reckoned; there is room. */
-static inline void place(struct wp_book *b, struct home h, uint64_t hash, uint64_t key, uint32_t value)
+static inline void place(struct wp_book *b, struct home h, uint64_t hash, uint64_t key,
+                         uint32_t value)
 {
     uint32_t i = h.at, way;
     struct wp_book_bucket *k;
@@ -269,7 +270,8 @@ static void start_move(struct wp_book *b, uint32_t buckets)
 /* Less than a page, or nothing before: into memory of its own, at once. */
 static int rebuild(struct wp_book *b, uint32_t buckets)
 {
-    struct wp_book next = {.secret = b->secret, .budget = b->budget, .n = b->n, .owed = b->owed, .least = b->least};
+    struct wp_book next = {
+        .secret = b->secret, .budget = b->budget, .n = b->n, .owed = b->owed, .least = b->least};
     uint32_t size = b->side[b->now].buckets;
 
     if (buckets >= PAGE_BUCKETS) {
@@ -326,7 +328,8 @@ static bool nearly_empty(const struct wp_book *b)
 {
     uint32_t buckets = b->side[b->now].buckets;
 
-    return buckets > PAGE_BUCKETS && b->n + b->owed < room(buckets) / 4 && b->least < room(buckets) / 2;
+    return buckets > PAGE_BUCKETS && b->n + b->owed < room(buckets) / 4 &&
+           b->least < room(buckets) / 2;
 }
 
 /* Puts a home's keys that have wrapped nearer to it, where there is room by now. */

@@ -59,7 +59,8 @@ struct wp_shelf *wp_shelf_make(struct wp_index *ix, uint32_t holder, uint32_t sp
     s->space = space;
     s->group = group;
     s->window = (int8_t)window;
-    if (window < 0 && h->expect && !s->book.at && only_one(h, s)) /* as far as there is room; else it grows as it must */
+    if (window < 0 && h->expect && !s->book.at &&
+        only_one(h, s)) /* as far as there is room; else it grows as it must */
         (void)wp_book_expect(&s->book, ix->keys.secret, h->expect, &ix->budget);
     return s;
 }

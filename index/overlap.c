@@ -99,6 +99,21 @@ static void know(struct wp_walk *w, size_t segment)
     }
 }
 
+/* The first runs of the segments up to that one are on their way from memory, if their heads have
+ * come. */
+static void call_for(struct wp_walk *w, size_t segment)
+{
+    for (; w->called <= segment && w->called < w->known; w->called++) {
+        struct wp_probe p;
+        uint32_t run;
+
+        wp_probe_start(&p, &w->ix->heads[1], head_key(w, w->called));
+        run = wp_probe_next(&p);
+        if (run)
+            __builtin_prefetch(wp_run_at(w->ix, run));
+    }
+}
+
 static const struct wp_run *find(const struct wp_walk *w, const struct wp_heads *heads,
                                  uint64_t key)
 {
@@ -176,7 +191,7 @@ static void walk(struct wp_walk *w, const struct wp_index *ix, const struct wp_c
     struct wp_seen s;
 
     w->base[0] = c->root[space];
-    w->known = 1;
+    w->known = w->called = 1;
     w->pos = 0;
     w->ix = ix;
     r = next_run(w);
@@ -192,8 +207,10 @@ static void walk(struct wp_walk *w, const struct wp_index *ix, const struct wp_c
         w->pos += m;
         if (w->pos == w->n || !wp_rows_any_at(w->o, w->pos))
             break;
-        if (w->pos % WP_SEGMENT == 0)
+        if (w->pos % WP_SEGMENT == 0) {
             know(w, w->pos / WP_SEGMENT + WP_AHEAD - 2);
+            call_for(w, w->pos / WP_SEGMENT + WP_AHEAD / 2);
+        }
         r = next_run(w);
     }
     wp_rows_end(w);
@@ -204,13 +221,16 @@ size_t wp_index_overlap(const struct wp_index *ix, uint32_t space, const uint64_
 {
     struct wp_index *own =
         (struct wp_index *)ix; /* a reader writes to its slot of the epoch, and nothing else */
-    struct wp_walk w = {.o = o, .local = local, .n = n};
+    struct wp_walk w;          /* walk() fills it */
     const struct wp_census *c;
     uint32_t slot;
 
     o->n = 0;
     if (!n || !o->cap)
         return 0;
+    w.o = o;
+    w.local = local;
+    w.n = n;
     slot = wp_epoch_enter(&own->epoch);
     c = atomic_load_explicit(&own->census, memory_order_acquire);
     if (space < c->n_spaces)

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { FEW = 8 };
+
 static struct wp_overlap_row *add_row(struct wp_walk *w, const struct wp_overlap_row *like)
 {
     struct wp_overlap_row *r = &w->o->row[w->o->n];
@@ -92,6 +94,22 @@ static struct wp_overlap_row *row_for(struct wp_walk *w, const struct wp_overlap
     return r;
 }
 
+/* The same for many: those of one length are mostly of one kind. */
+static struct wp_overlap_row *row_among(struct wp_walk *w, const struct wp_overlap_row *from,
+                                        size_t first, const struct stretch *s,
+                                        uint16_t rows[WP_SEGMENT + 1])
+{
+    struct wp_overlap_row *r = rows[s->blocks] ? &w->o->row[first + rows[s->blocks] - 1] : NULL;
+
+    if (r && r->tier[s->tier] == from->tier[s->tier] + s->blocks &&
+        r->doubtful == from->doubtful + (s->doubtful ? s->blocks : 0))
+        return r;
+    r = row_for(w, from, r ? first : w->o->n, s); /* none of that length: none to look for */
+    if (!rows[s->blocks] && r - w->o->row - (ptrdiff_t)first < UINT16_MAX)
+        rows[s->blocks] = (uint16_t)(r - w->o->row - (ptrdiff_t)first + 1);
+    return r;
+}
+
 /* Nobody is left behind in the row: the last one that was made from it takes its place. */
 static void close_split(struct wp_walk *w, size_t at, size_t first)
 {
@@ -116,12 +134,43 @@ static void open_split(struct wp_walk *w, size_t at)
            w->o->words * sizeof(uint64_t)); /* never more sets than holders, plus one */
 }
 
+/* Just those of the row share one span: all of it becomes longer. */
+static bool lengthen_whole(struct wp_walk *w, struct wp_overlap_row *row, const struct wp_seen *s,
+                           unsigned m)
+{
+    const wp_word *set = s->sets ? s->set : NULL;
+    uint64_t span = wp_word_get(set ? set : s->single);
+    uint32_t holder = wp_span_holder(span);
+    struct stretch it = stretch_of(span, m);
+    uint64_t others = 0;
+
+    if (s->singles + s->sets != 1 || !it.blocks || (!set && holder >= w->words * 64))
+        return false;
+    for (size_t k = 0; k < w->words; k++) {
+        uint64_t in = !set           ? (holder / 64 == k ? 1ull << (holder % 64) : 0)
+                      : k < s->words ? wp_word_get(&set[1 + k])
+                                     : 0;
+
+        others |= row->set[k] & ~in;
+    }
+    if (others)
+        return false;
+    lengthen(row, &it);
+    return true;
+}
+
 /* Every holder has one span, from the run's first block on. */
 static void split_simple(struct wp_walk *w, size_t at, const struct wp_seen *s, unsigned m)
 {
     struct wp_overlap *o = w->o;
     size_t first = o->n;
+    uint16_t rows[WP_SEGMENT + 1]; /* of those made here: the one that is so much longer, if it is
+                                      as the last one was */
 
+    if (lengthen_whole(w, &o->row[at], s, m))
+        return;
+    if (s->singles > FEW)
+        memset(rows, 0, sizeof rows);
     open_split(w, at);
     for (unsigned i = 0; i < s->singles; i++) {
         uint64_t span = wp_word_get(&s->single[i]);
@@ -134,7 +183,9 @@ static void split_simple(struct wp_walk *w, size_t at, const struct wp_seen *s, 
         it = stretch_of(span, m);
         if (!it.blocks)
             continue;
-        row_for(w, &o->row[at], first, &it)->set[holder / 64] |= bit;
+        (s->singles > FEW ? row_among(w, &o->row[at], first, &it, rows)
+                          : row_for(w, &o->row[at], first, &it))
+            ->set[holder / 64] |= bit;
         w->rest[holder / 64] &= ~bit;
     }
     for (unsigned i = 0; i < s->sets; i++) {

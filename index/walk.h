@@ -26,6 +26,7 @@ struct wp_walk {
     size_t n, pos;
     uint64_t base[WP_AHEAD]; /* keys of the segments before: of segment s at s % WP_AHEAD, up to `known` */
     size_t known;         /* segments whose base is known */
+    size_t called;        /* segments whose first run was called for */
     uint64_t *held[WP_TIER_MAX], *sure[WP_TIER_MAX], *window[WP_WINDOWS_MAX], *guess, *own, *rest;
     size_t words; /* that both the answer and the census have */
     uint8_t tiers; /* in which anybody has what is looked at */
