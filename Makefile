@@ -205,6 +205,8 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJ)
 # The benchmark of the index has several files, and peers in another language when PEERS=1 (cargo, crates of its registry).
 BENCH_INDEX := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/index/*.c)) $(BUILD)/tests/lib/churn.o $(BUILD)/tests/lib/kvbatch.o
 $(BUILD)/bench/index: $(BENCH_INDEX)
+# What the first index gave, at the full size (SAVE=file writes such a table).
+BEFORE ?= $(if $(QUICK),,tests/bench/index/before.tsv)
 BENCH_PEERS := $(BUILD)/peers/release/libwp_bench_peers.so
 .PHONY: peers
 peers: # cargo knows what is new

@@ -171,8 +171,10 @@ static void look_up(struct state *st, struct outcome *o, struct choice c, double
     struct writing w;
 
     st->turn = st->other_turn = 0;
-    if (c.held)
+    if (c.held) {
         st->n_prompts = find_prompts(st, c.held, st->prompt);
+        a.most = a.most < st->n_prompts ? a.most : st->n_prompts; /* none twice */
+    }
     if (c.others)
         st->n_others = find_prompts(st, 512, st->other);
     samples_init(&samples, 4000000);

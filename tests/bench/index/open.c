@@ -199,7 +199,7 @@ void run_open_loop(struct state *st, struct outcome *o)
             continue;
         }
         t.window_ns = (uint64_t)((double)t.sc->ops * 1e3 / (most * shares[i]));
-        for (int try = 0; (took = play(&t, true)) > 1.01 && try < 5; try++)
+        for (int try = 0; (took = play(&t, true)) > 1.01 && try < 3; try++)
             ;
         if (took > 1.01)
             fprintf(stderr, "\nopen loop: the generator was late itself (%.3f)\n", took);
