@@ -104,6 +104,7 @@ def main():
         n["SKIPPED"] += 1
     finally:
         rig.end_engines()
+        lib.end_all()  # a run that is ended in the midst of a check leaves no router either
     print(f"vllm {rig.VERSION}: {(time.monotonic() - begun) / 60:.0f} minutes")
     print(f"{n['ok']} passed, {n['FAILED']} failed, {n['SKIPPED']} skipped")
     return 1 if n["FAILED"] else 0
