@@ -18,6 +18,7 @@ enum wp_reveal {
     WP_REVEAL_ID,
     WP_REVEAL_NONE
 }; /* auto: all on loopback, else id */
+enum wp_confirm { WP_CONFIRM_OFF, WP_CONFIRM_PASSIVE };
 enum wp_events_mode { WP_EVENTS_CONNECT, WP_EVENTS_BIND };
 enum wp_role { WP_ROLE_BOTH, WP_ROLE_PREFILL, WP_ROLE_DECODE };
 
@@ -34,6 +35,7 @@ struct wp_config_model {
     char *profile;               /* of the engine that serves it; "" = default */
     double speed;                /* of that engine against the profile */
     uint64_t kv_bytes_per_token; /* 0: the profile's */
+    enum wp_confirm confirm;
 };
 
 struct wp_config_worker {

@@ -16,6 +16,7 @@ struct watch_rank {
     uint32_t number;
     struct wp_ingest *ingest;
     enum wp_feed_state state;
+    bool resyncing;           /* a replay runs because its claims were wrong */
     double last_ts;           /* of the last batch, by the publisher's clock */
     uint64_t batches;
     struct wp_ingest_counts told; /* what the metrics know already */
@@ -148,6 +149,10 @@ static void on_state(void *arg, uint32_t rank, enum wp_feed_state state, const c
     if (!r)
         return;
     r->state = state;
+    if (r->resyncing && state != WP_FEED_SYNCING) {
+        r->resyncing = false;
+        wp_ingest_doubt(r->ingest);
+    }
     wp_log(WP_INFO, "kv_events", "worker=%s rank=%u %s%s%s", w->worker->conf.id, rank, wp_feed_state_name(state), why ? ": " : "",
            why ? why : "");
     tell_fleet(r, false);
@@ -369,6 +374,19 @@ static void suspect(struct watch *w, uint64_t now)
            wp_worker_source(w->worker).bind ? "bound" : "connecting to", w->events, wp_feed_state_name(w->rank[0].state));
 }
 
+/* Its claims were wrong beyond chance.  What a replay brings is no surer than what it brought before: it is in doubt as well. */
+static void resync(struct watch_rank *r)
+{
+    struct watch *w = r->watch;
+    char why[128];
+
+    if (!wp_fleet_resync_due(w->desk->gate->router->fleet, w->worker, r->number, why, sizeof why))
+        return;
+    r->resyncing = wp_feed_resync(w->feed, r->number);
+    wp_log(WP_WARN, "kv_events", "worker=%s rank=%u resync: %s; what it holds is in doubt%s", w->worker->conf.id, r->number, why,
+           r->resyncing ? ", and asked for again" : "");
+}
+
 static void on_look(struct wp_timer *t)
 {
     struct wp_feed_desk *d = t->arg;
@@ -383,6 +401,7 @@ static void on_look(struct wp_timer *t)
         for (uint32_t i = 0; w->feed && i < w->n_ranks; i++) {
             if (size)
                 wp_ingest_block_size(w->rank[i].ingest, size);
+            resync(&w->rank[i]);
             tell_fleet(&w->rank[i], false);
         }
         if (w->feed)

@@ -90,6 +90,7 @@ static void on_scrape(void *arg)
 
 static int make_metrics(struct wp_fleet *f, struct wp_metrics *m)
 {
+    static const double blocks[] = {-256, -64, -16, -4, -1, 0, 1, 4, 16, 64, 256};
     static const double error_s[] = {-10, -3, -1, -0.3, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
 #define GAUGE0(name, help) wp_series(wp_family(m, WP_GAUGE, name, help, "", NULL, 0), NULL)
 
@@ -102,6 +103,12 @@ static int make_metrics(struct wp_fleet *f, struct wp_metrics *m)
     f->ended = wp_family(m, WP_COUNTER, "warmpath_worker_requests_total",
                          "Attempts at a worker, by how they ended: good, failed, busy (429), neutral (other 4xx, cancelled).",
                          "worker,outcome", NULL, 0);
+    f->drift = wp_family(m, WP_HISTOGRAM, "warmpath_index_drift_blocks",
+                         "Leading blocks of a prompt that a worker's KV events claimed, less those that its engine said it had.", "worker", blocks,
+                         sizeof blocks / sizeof blocks[0]);
+    f->resyncs = wp_family(m, WP_COUNTER, "warmpath_index_resyncs_total",
+                           "Times that what a worker's KV events told was put in doubt because its claims were wrong beyond chance.", "worker",
+                           NULL, 0);
     f->price_error = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_price_error_seconds",
                                           "Actual minus predicted time to first token.", "", error_s,
                                           sizeof error_s / sizeof error_s[0]));
@@ -186,6 +193,8 @@ static void forget_worker(struct wp_fleet *f, struct wp_worker *w)
     wp_series_drop(f->up, w->conf.id);
     wp_series_drop(f->breaker, w->conf.id);
     wp_series_drop(f->ended, w->conf.id);
+    wp_series_drop(f->drift, w->conf.id);
+    wp_series_drop(f->resyncs, w->conf.id);
     wp_worker_unref(w);
 }
 
@@ -315,6 +324,8 @@ int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const 
         w->backlog_gauge = WP_SERIES(f->backlog, w->conf.id);
         w->up_gauge = WP_SERIES(f->up, w->conf.id);
         w->breaker_gauge = WP_SERIES(f->breaker, w->conf.id);
+        w->drift = WP_SERIES(f->drift, w->conf.id);
+        w->resyncs = WP_SERIES(f->resyncs, w->conf.id);
         for (int o = 0; o < WP_OUTCOMES; o++)
             w->ended[o] = WP_SERIES(f->ended, w->conf.id, wp_outcome_names[o]);
         wp_list_push(&f->workers, &w->link);
@@ -497,6 +508,20 @@ void wp_fleet_forget(struct wp_fleet *f, struct wp_worker *w, uint32_t rank)
     unlock(f);
 }
 
+bool wp_fleet_resync_due(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, char why[], size_t cap)
+{
+    struct wp_rank *r = &w->rank[rank];
+    bool due;
+
+    lock(f);
+    due = r->resync_due;
+    r->resync_due = false;
+    if (due)
+        snprintf(why, cap, "%s", r->resync_why);
+    unlock(f);
+    return due;
+}
+
 struct wp_index *wp_fleet_index(struct wp_fleet *f)
 {
     return f->index;
@@ -567,12 +592,12 @@ static struct wp_str unalias(const struct wp_config *conf, struct wp_str name)
     return name;
 }
 
-static bool configured(const struct wp_config *conf, struct wp_str name)
+static const struct wp_config_model *configured(const struct wp_config *conf, struct wp_str name)
 {
     for (size_t i = 0; i < conf->n_models; i++)
         if (wp_str_is(name, conf->models[i].name))
-            return true;
-    return false;
+            return &conf->models[i];
+    return NULL;
 }
 
 /* The one base model that the fleet serves; absent when there are several or none. */
@@ -635,12 +660,13 @@ static void look_for(struct wp_fleet *f, struct wp_str name, struct wp_model_inf
             info->max_len = m->max_len;
     }
     /* Nobody has said what it serves yet: 503, not 404. */
-    info->listed = info->known || configured(f->conf, name);
+    info->listed = info->known || configured(f->conf, name) != NULL;
     info->known = info->listed || !any;
 }
 
 int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out)
 {
+    const struct wp_config_model *m;
     const char *parent = NULL;
     char *copy;
 
@@ -661,6 +687,8 @@ int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *aren
         copy = wp_arena_strndup(arena, parent, strlen(parent));
         out->base = (struct wp_str){copy, strlen(parent)};
     }
+    m = copy ? configured(f->conf, out->base) : NULL;
+    out->confirm = m ? m->confirm : WP_CONFIRM_PASSIVE;
     unlock(f);
     return copy ? 0 : WP_ENOMEM;
 }

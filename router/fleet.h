@@ -51,6 +51,8 @@ struct wp_rank_feed {
 void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const struct wp_rank_feed *told);
 /* The engine process behind a rank is another one now: what we sent to the old one is not in its cache. */
 void wp_fleet_forget(struct wp_fleet *f, struct wp_worker *w, uint32_t rank);
+/* What the rank's events claimed was wrong beyond chance (router/trust.h), and is in doubt since: true once for each time. */
+bool wp_fleet_resync_due(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, char why[], size_t cap);
 struct wp_index *wp_fleet_index(struct wp_fleet *f);                               /* for the feeds: it guards itself */
 uint32_t wp_fleet_block_size(struct wp_fleet *f, const struct wp_worker *w);       /* 0: nobody has told it yet */
 uint64_t wp_fleet_requests(struct wp_fleet *f, const struct wp_worker *w);          /* sent to it so far */
@@ -65,6 +67,7 @@ struct wp_model_info {
     uint32_t block_size[WP_BLOCK_SIZES_MAX];
     size_t n_sizes;
     uint32_t max_len; /* the largest of those who serve it; 0: unknown */
+    enum wp_confirm confirm; /* what its answers' usage is good for */
     double bytes_per_token;
 };
 /* name absent: the one model that is served, when there is just one.  Errors: WP_ENOMEM. */
@@ -113,6 +116,8 @@ struct wp_placement {
     uint32_t tokens, hit_tokens, hit_tier[WP_TIERS];
     double ttft_us; /* predicted; NaN: none */
     uint64_t record, placed_us;
+    uint32_t claimed_blocks; /* leading blocks that the rank's KV events claimed */
+    bool claim_sure;         /* and none of them in doubt */
     int64_t cached_tokens; /* what the engine said that it had of the prompt, of token ids; negative: not said */
     bool in_flight_noted, first_seen, probe_of_breaker;
     bool alone; /* nothing was ahead of it, and nothing was to be fetched or in doubt: its steps alone make its first token */

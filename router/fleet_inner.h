@@ -51,7 +51,7 @@ struct wp_fleet {
     struct wp_overlap overlap;
     /* Metrics. */
     struct wp_metrics *metrics;
-    struct wp_family *in_flight, *backlog, *up, *breaker, *predicted_wait, *ended;
+    struct wp_family *in_flight, *backlog, *up, *breaker, *predicted_wait, *ended, *drift, *resyncs;
     struct wp_series *price_error;
     struct wp_series *index_blocks, *index_locations, *index_floating, *index_doubtful, *index_bytes, *index_cap, *history_blocks;
 };

@@ -35,12 +35,14 @@ struct summary {
     double coverage;  /* of the rank that is covered least */
     const char *feed; /* its state */
     size_t history_blocks;
+    uint64_t claims, claims_wrong, resyncs;
+    const char *resync_why; /* of the last rank that had one */
     double wait_us;
 };
 
 static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint64_t now)
 {
-    struct summary s = {.wait_us = INFINITY, .coverage = INFINITY};
+    struct summary s = {.wait_us = INFINITY, .coverage = INFINITY, .resync_why = ""};
 
     for (uint32_t i = 0; i < w->n_ranks; i++) {
         const struct wp_rank *r = &w->rank[i];
@@ -51,6 +53,11 @@ static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint
         s.decoding += r->load.decoding;
         s.backlog_tokens += r->load.prefill_tokens;
         s.wait_us = fmin(s.wait_us, wp_worker_wait_us(w, r, now));
+        s.claims += r->trust.claims;
+        s.claims_wrong += r->trust.wrong;
+        s.resyncs += r->trust.alarms;
+        if (r->resync_why[0])
+            s.resync_why = r->resync_why;
         s.history_blocks += wp_history_blocks(f->history, r->holder);
         for (int t = 0; t < WP_TIER_MAX; t++)
             s.index_blocks += tier[t];
@@ -101,6 +108,8 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);
     rc = rc ? rc : wp_buf_printf(b, ",\"foreign_running\":%.6g,\"foreign_waiting\":%.6g", w->foreign.running, w->foreign.waiting);
+    rc = rc ? rc : wp_buf_printf(b, ",\"claims\":%llu,\"claims_wrong\":%llu,\"resyncs\":%llu,\"resync_why\":\"%s\"", (unsigned long long)s.claims,
+                                 (unsigned long long)s.claims_wrong, (unsigned long long)s.resyncs, s.resync_why);
     return rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"feed\":\"%s\",\"coverage\":%.4g,\"ranks\":%u}",
                                    (unsigned long long)s.index_blocks, s.history_blocks, s.feed, s.coverage, w->n_ranks);
 }

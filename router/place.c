@@ -384,6 +384,8 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     if (p->space == 0xFFFFFFFF)
         return;
     size_history(f, seat, p->space, p->hashes, want);
+    p->claimed_blocks = f->shown[chosen].index_tokens / p->hashes->block_size;
+    p->claim_sure = seat.rank->live && !v->doubtful;
     p->exact = want->prompt->kind == WP_PROMPT_TOKENS;
     if (p->exact)
         p->ends = ends_of(seat.rank, p->hashes, p->tokens);
@@ -450,6 +452,29 @@ static void graft(struct wp_fleet *f, const struct wp_placement *p)
         wp_index_graft(f->index, p->rank->holder, p->space, p->hashes->local, p->hashes->n);
 }
 
+/* What the rank's events claimed is in doubt from now on; its feed will ask for everything again. */
+static void distrust(struct wp_fleet *f, const struct wp_placement *p)
+{
+    struct wp_rank *r = p->rank;
+
+    snprintf(r->resync_why, sizeof r->resync_why, "%llu of %llu answers in a row had fewer cached tokens than its events claimed",
+             (unsigned long long)r->trust.since_wrong, (unsigned long long)r->trust.since_claims);
+    wp_index_doubt(f->index, r->holder);
+    wp_count(p->worker->resyncs, 1);
+    r->resync_due = true;
+}
+
+static void judge(struct wp_fleet *f, const struct wp_placement *p, size_t blocks)
+{
+    double drift = (double)p->claimed_blocks - (double)blocks;
+
+    if (!p->exact || p->more) /* of several sequences some found what others had just stored */
+        return;
+    wp_observe(p->worker->drift, drift);
+    if (p->claimed_blocks && p->claim_sure && wp_trust_hear(&p->rank->trust, drift > 0, wp_now_us()))
+        distrust(f, p);
+}
+
 /* What its events told is right or wrong as far as the engine says so itself. */
 static void confirm(struct wp_fleet *f, const struct wp_placement *p)
 {
@@ -459,6 +484,7 @@ static void confirm(struct wp_fleet *f, const struct wp_placement *p)
         return;
     wp_index_confirm(f->index, p->rank->holder, p->space, p->hashes->local, usable < p->hashes->n ? usable : p->hashes->n,
                      (size_t)p->cached_tokens / p->hashes->block_size);
+    judge(f, p, (size_t)p->cached_tokens / p->hashes->block_size);
 }
 
 void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)

@@ -140,6 +140,17 @@ static void on_event(void *arg, const struct wp_sse_event *ev)
         token_event(r);
 }
 
+/* An engine that must tell of each token of the prompt computes it all, whatever it has: that says nothing of its cache. */
+static bool passes_the_cache(const struct wp_request *r)
+{
+    static const char *const members[] = {"\"prompt_logprobs\"", "\"echo\""};
+
+    for (int i = 0; r->body && i < 2; i++)
+        if (memmem(r->body->p, r->body->n, members[i], strlen(members[i])))
+            return true;
+    return false;
+}
+
 static void count_tokens(struct wp_request *r)
 {
     static const char *const tiers[] = {"gpu", "cpu", "disk", "remote"};
@@ -154,7 +165,8 @@ static void count_tokens(struct wp_request *r)
         wp_count(WP_SERIES(c->confirmed, "gpu"), (uint64_t)r->usage.cached);
         wp_count(WP_SERIES(c->confirmed, "recomputed"), (uint64_t)(r->usage.prompt - r->usage.cached));
     }
-    if (r->usage.cached >= 0 && r->ask.prompt.kind == WP_PROMPT_TOKENS && (uint64_t)r->usage.prompt == r->ask.tokens)
+    if (r->usage.cached >= 0 && r->ask.prompt.kind == WP_PROMPT_TOKENS && (uint64_t)r->usage.prompt == r->ask.tokens &&
+        r->ask.model.confirm != WP_CONFIRM_OFF && !passes_the_cache(r))
         r->place->cached_tokens = r->usage.cached; /* not of other tokens than those that were matched */
     if (r->usage.prompt > 0 && r->tokens_told && (uint64_t)r->usage.prompt != r->ask.tokens)
         wp_count(c->tokens_wrong, 1);

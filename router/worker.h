@@ -24,6 +24,7 @@
 #include "policies/load.h"
 #include "router/config.h"
 #include "router/growth.h"
+#include "router/trust.h"
 
 #include <stdatomic.h>
 
@@ -37,6 +38,9 @@ struct wp_rank {
     bool live;       /* that feed is connected and knows where it stands */
     const char *feed_state; /* of that feed, in a word; "none" without one */
     uint32_t window; /* blocks of the narrowest sliding window that its feed has shown; 0: none */
+    struct wp_trust trust;   /* in what its events claim */
+    bool resync_due;         /* an alarm: its feed is to ask for everything again */
+    char resync_why[96];     /* the last one's reason, for people */
     struct wp_growth growth; /* of its locations in the index */
     double coverage; /* share of what the rank holds that its feed has told, 0..1 */
 };
@@ -65,6 +69,7 @@ struct wp_worker {
     uint32_t n_ranks; /* at least 1 */
     const struct wp_engine_ops *engine;
     struct wp_series *ended[WP_OUTCOMES]; /* counters of attempts */
+    struct wp_series *drift, *resyncs;
     struct wp_series *in_flight_gauge, *backlog_gauge, *up_gauge, *breaker_gauge;
 
     struct wp_fleet *fleet;

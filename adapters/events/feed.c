@@ -144,6 +144,20 @@ static struct publisher *nth(const struct wp_feed *f, size_t i)
     return WP_CONTAINER(at, struct publisher, link);
 }
 
+bool wp_feed_resync(struct wp_feed *f, uint32_t rank)
+{
+    bool asked = false;
+
+    WP_LIST_EACH(&f->publishers, at)
+    {
+        struct publisher *p = WP_CONTAINER(at, struct publisher, link);
+
+        if (!f->closing && p->rank == rank)
+            asked |= wp_publisher_resync(p);
+    }
+    return asked;
+}
+
 size_t wp_feed_publishers(const struct wp_feed *f)
 {
     return f->n_publishers;

@@ -86,6 +86,8 @@ int wp_feed_open(struct wp_feed **out, struct wp_feeds *f, const struct wp_feed_
 /* At any time.  The memory goes on the next turn of the loop. */
 void wp_feed_close(struct wp_feed *f); /* NULL does nothing */
 
+/* As wp_subscriber_resync() for a rank.  Not from a callback. */
+bool wp_feed_resync(struct wp_feed *f, uint32_t rank);
 size_t wp_feed_publishers(const struct wp_feed *f);
 void wp_feed_status(const struct wp_feed *f, size_t i, struct wp_feed_status *out);
 /* What a rank's event socket is bound to, or connects to; "" while its name is being looked up. */

@@ -106,6 +106,7 @@ void wp_publisher_free(struct publisher *p);
 /* Its connection is there (again).  sync: the same, when we only suppose so and go to ask. */
 void wp_publisher_connected(struct publisher *p);
 void wp_publisher_sync(struct publisher *p);
+bool wp_publisher_resync(struct publisher *p);
 void wp_publisher_lost(struct publisher *p);
 /* The message has the number that comes next. */
 bool wp_publisher_expects(const struct publisher *p, const struct wp_zmessage *m);

@@ -277,6 +277,14 @@ void wp_publisher_sync(struct publisher *p)
     settle(p);
 }
 
+bool wp_publisher_resync(struct publisher *p)
+{
+    bool asked = wp_subscriber_resync(&p->sub, wp_loop_now_us(p->feed->feeds->loop));
+
+    settle(p);
+    return asked;
+}
+
 void wp_publisher_connected(struct publisher *p)
 {
     p->connections++;

@@ -243,7 +243,8 @@ static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload,
 /* A number that is not lower than the one expected. */
 static void advance(struct wp_subscriber *s, uint64_t seq, struct wp_str payload)
 {
-    bool hole = s->known && seq > s->next;
+    bool hole = s->known && seq > s->next &&
+                !(s->back && s->next == 0); /* a resync has no beginning to miss */
 
     take(s, seq, payload, hole ? WP_SUB_HOLE_CLEAR_APPLY : WP_SUB_APPLY);
 }
@@ -314,9 +315,22 @@ void wp_subscriber_release(struct wp_subscriber *s, uint64_t now_us)
         release_one(s, now_us);
 }
 
+/* What a resync did not bring stays as it was. */
+static void go_on(struct wp_subscriber *s)
+{
+    if (s->next < s->back) {
+        s->next = s->back;
+        s->last_ts = s->back_ts;
+    }
+    if (s->back)
+        s->begun = true;
+    s->back = 0;
+}
+
 /* The replay is over: what was held so far goes by the rule for what is missing for good. */
 static void let_go(struct wp_subscriber *s, uint64_t now_us)
 {
+    go_on(s);
     s->replaying = s->gapped = s->asking = false;
     s->letting = s->held;
     wp_subscriber_release(s, now_us);
@@ -327,6 +341,7 @@ static void let_go(struct wp_subscriber *s, uint64_t now_us)
 void wp_subscriber_connected(struct wp_subscriber *s, uint64_t now_us)
 {
     s->up = s->met = true;
+    go_on(s); /* the probe is about the last batch of all */
     s->asking = s->heard = false;
     s->fresh = s->known;
     if (!s->conf.replay)
@@ -339,6 +354,18 @@ void wp_subscriber_connected(struct wp_subscriber *s, uint64_t now_us)
     s->probe = s->probing ? s->next - 1 : 0;
     s->gapped = false;
     ask(s, s->probe, now_us);
+}
+
+bool wp_subscriber_resync(struct wp_subscriber *s, uint64_t now_us)
+{
+    if (!s->conf.replay || !s->up || !s->known || s->next == 0 || s->replaying || s->held > 0)
+        return false;
+    s->back = s->next;
+    s->back_ts = s->last_ts;
+    s->next = 0;
+    s->begun = false; /* its first batch says whether all is known */
+    ask(s, 0, now_us);
+    return true;
 }
 
 void wp_subscriber_disconnected(struct wp_subscriber *s)
@@ -502,6 +529,7 @@ void wp_subscriber_forget(struct wp_subscriber *s)
     s->known = s->timed = s->probing = s->asking = s->replaying = s->gapped = s->foreign =
         s->fresh = false;
     s->begun = s->heard = false;
+    s->back = 0;
     s->dup_run = 0;
     s->lacks = LACKS_ALL;
 }

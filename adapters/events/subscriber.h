@@ -116,6 +116,8 @@ struct wp_subscriber {
     uint64_t next, probe, start; /* next is the number expected, if known; probe, if probing; start, if asking */
     uint64_t live_last, deadline_us; /* live_last: the last live number on this connection, if heard */
     double last_ts; /* of the last batch applied, if timed */
+    uint64_t back;  /* during a resync: the number expected before it, where it goes on at least; else 0 */
+    double back_ts;
     unsigned dup_run; /* lower numbers in a rising row that began with a fall */
     bool known, timed, probing, asking;
     bool heard;
@@ -158,6 +160,12 @@ void wp_subscriber_release(struct wp_subscriber *s, uint64_t now_us);
 
 /* True once for each replay that is to be asked for now: look after every call above. */
 bool wp_subscriber_request(struct wp_subscriber *s, uint64_t *start);
+
+/*
+ * What it told has turned out wrong: asks for everything that is still to be had, from the beginning, and goes on from where it
+ * stood.  False: it cannot be asked now (no replay socket, not connected, a replay runs).  What the caller has of it is in doubt.
+ */
+bool wp_subscriber_resync(struct wp_subscriber *s, uint64_t now_us);
 
 /* It stayed away too long and the caller dropped what it had contributed: as if it had never been. */
 void wp_subscriber_forget(struct wp_subscriber *s);

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The index checks itself: what it holds is shown, and held against what engines hold and say."""
+import json
 import subprocess
 
 import lib
-from lib import MODEL, Router, http
+from lib import MODEL, FakeEngine, Router, http
 from test_feeds import FedEngine, completion, live
 
 
@@ -60,3 +61,83 @@ def test_top_shared_prefixes():
     rc, out, err = ctl(r, "index", "--top", 2)
     assert rc == 0 and first["block_hash"] in out and "w0/0 w1/0 w2/0" in out, (out, err)
     assert ctl(r, "workers", "--top", 2)[0] == 2
+
+
+class Liar(FakeEngine):
+    """Between the router and an engine: says that the engine had less in its cache than it had, from .less on."""
+
+    def __init__(self, engine):
+        self.engine, self.less, self.usages = engine, None, []
+        super().__init__(self.pass_on, health=self.pass_on)
+
+    def pass_on(self, r):
+        status, h, body = http(self.engine.port, r.method, r.target, r.body if r.body else None)
+        if h.get("content-type", "").startswith("application/json") and self.less is not None and b"cached_tokens" in body:
+            j = json.loads(body)
+            j["usage"]["prompt_tokens_details"]["cached_tokens"] = self.less
+            body = json.dumps(j).encode()
+        r.answer(status, body)
+
+
+def lying_fleet(**config):
+    e = FedEngine()
+    liar = Liar(e)
+    r = Router(config={"models": [{"name": MODEL, **config}],
+                       "workers": [{"id": "w0", "url": liar.url, "events": f"tcp://127.0.0.1:{e.events}", "replay": f"tcp://127.0.0.1:{e.replay}"}]}, ready=1)
+    live(r, 1)
+    return r, e, liar
+
+
+def test_wrong_claims_are_resynced():
+    """a worker whose engine says, beyond chance, that it has less than its events claim is in doubt, once, and asked for everything again"""
+    r, e, liar = lying_fleet()
+    prompt = numbers(100, 400)
+    completion(r.port, prompt)
+    equal(r, [e])
+    for _ in range(20):
+        completion(r.port, prompt)
+    w = r.get("/workers/w0")
+    assert w["claims"] >= 20 and w["claims_wrong"] == 0 and w["resyncs"] == 0 and w["resync_why"] == "", w
+    assert r.metric('warmpath_index_drift_blocks_bucket{worker="w0",le="0"}') == r.metric('warmpath_index_drift_blocks_count{worker="w0"}')
+    for null in ("null", "absent"):  # says nothing, and is not 0
+        liar.less = None
+        before = r.metric('warmpath_index_drift_blocks_count{worker="w0"}')
+        keep, liar.on_request = liar.on_request, lambda q, null=null: q.answer(200, {
+            "id": "c", "object": "text_completion", "choices": [{"index": 0, "text": "a", "finish_reason": "length"}],
+            "usage": {"prompt_tokens": len(prompt), "completion_tokens": 1, **({"prompt_tokens_details": None} if null == "null" else {})}})
+        for _ in range(8):
+            completion(r.port, prompt)
+        liar.on_request = keep
+        assert r.metric('warmpath_index_drift_blocks_count{worker="w0"}') == before, null
+    liar.less = 0
+    for _ in range(8):  # these tell of each token of the prompt, so that no cache is read
+        completion(r.port, prompt, prompt_logprobs=None, echo=False)
+    assert r.get("/workers/w0")["resyncs"] == 0
+    for _ in range(6):
+        assert r.get("/workers/w0")["resyncs"] == 0
+        completion(r.port, prompt)
+    r.wait_log(r"kv_events: worker=w0 rank=0 resync: \d+ of \d+ answers in a row had fewer cached tokens .*asked for again")
+    lib.until(lambda: r.get("/index")["workers"][0]["feed"] == "live", 5, "the feed live again")
+    w = r.get("/workers/w0")
+    assert w["resyncs"] == 1 and "fewer cached tokens" in w["resync_why"], w
+    assert r.metric('warmpath_index_resyncs_total{worker="w0"}') == 1
+    lib.until(lambda: (lambda i: i["doubtful"] == i["gpu"] == 25)(r.get("/index")["workers"][0]), 5, "all there, and in doubt")
+    liar.less = None
+    completion(r.port, prompt)  # the engine's word: it has them
+    lib.until(lambda: r.get("/index")["workers"][0]["doubtful"] <= 2, 5, "doubt that ends")
+    for _ in range(20):
+        completion(r.port, prompt)
+    assert r.get("/workers/w0")["resyncs"] == 1
+
+
+def test_confirm_off():
+    """confirm: off leaves what an answer says of the cache alone"""
+    r, e, liar = lying_fleet(confirm="off")
+    prompt = numbers(100, 400)
+    completion(r.port, prompt)
+    equal(r, [e])
+    liar.less = 0
+    for _ in range(12):
+        completion(r.port, prompt)
+    w = r.get("/workers/w0")
+    assert w["claims"] == 0 and w["resyncs"] == 0, w

@@ -439,6 +439,57 @@ static void a_replay_may_be_slow_but_not_silent(void)
     rig_fini(&r);
 }
 
+static void a_resync_brings_all_again_and_goes_on_where_it_was(void)
+{
+    struct rig r;
+    uint64_t start = 7;
+
+    rig_init(&r, true, NULL);
+    EXPECT_TRUE("nobody is there", !wp_subscriber_resync(&r.s, 0));
+    wp_subscriber_connected(&r.s, 0);
+    EXPECT_TRUE("a replay runs", !wp_subscriber_resync(&r.s, 0));
+    for (uint64_t i = 0; i < 4; i++)
+        reply(&r, i, (double)i);
+    reply(&r, UINT64_MAX, 0);
+    wp_subscriber_request(&r.s, &start);
+    r.log->n = 0;
+    EXPECT_TRUE("now", wp_subscriber_resync(&r.s, 0));
+    EXPECT_TRUE("asked", wp_subscriber_request(&r.s, &start));
+    EXPECT_UINT("from the beginning", 0, start);
+    live(&r, 4, 4);  /* waits */
+    reply(&r, 2, 2); /* the first ones have left its buffer, which is no hole */
+    reply(&r, 3, 3);
+    reply(&r, UINT64_MAX, 0);
+    did(&r, "again", "hold 4, apply 2, apply 3, end, apply 4");
+    EXPECT_TRUE("its beginning is not known any more", !wp_subscriber_whole(&r.s));
+    r.log->n = 0;
+    wp_subscriber_resync(&r.s, 0);
+    reply(&r, UINT64_MAX, 0); /* nothing is left */
+    live(&r, 5, 5);
+    did(&r, "goes on", "end, apply 5");
+    r.log->n = 0;
+    wp_subscriber_resync(&r.s, 0);
+    reply(&r, 0, 0);
+    wp_subscriber_timeout(&r.s, 0);
+    live(&r, 5, 5);
+    live(&r, 6, 6);
+    did(&r, "broken off", "apply 0, replay_timeout, drop_dup 5, apply 6");
+    wp_subscriber_resync(&r.s, 0);
+    r.log->n = 0;
+    wp_subscriber_connected(&r.s, 0);
+    EXPECT_TRUE("asked", wp_subscriber_request(&r.s, &start));
+    EXPECT_UINT("whether it is the same", 6, start);
+    reply(&r, 6, 6);
+    reply(&r, UINT64_MAX, 0);
+    did(&r, "a connection in between", "probe_ok 6, end");
+    rig_fini(&r);
+    rig_init(&r, false, NULL);
+    wp_subscriber_connected(&r.s, 0);
+    live(&r, 1, 1);
+    EXPECT_TRUE("no replay", !wp_subscriber_resync(&r.s, 0));
+    rig_fini(&r);
+}
+
 static void a_foreign_publisher_that_falls_silent_is_gone_all_the_same(void)
 {
     struct rig r;
@@ -805,6 +856,8 @@ const struct wp_suite suite_subscriber = {
         {"what was held goes in bursts, and new ones queue behind",
          what_was_held_goes_in_bursts_and_new_ones_queue_behind},
         {"a replay may be slow but not silent", a_replay_may_be_slow_but_not_silent},
+        {"a resync brings all again and goes on where it was",
+         a_resync_brings_all_again_and_goes_on_where_it_was},
         {"a foreign publisher that falls silent is gone all the same",
          a_foreign_publisher_that_falls_silent_is_gone_all_the_same},
         {"what was forgotten is asked for from the start",
