@@ -295,7 +295,10 @@ static const char text_head[] =
     "in 64 shards with a mutex each. They are asked by chain hashes, computed outside the clock.\n"
     "- **kv-index**: SMG's crate 2.0.0, ChainIndex; **dynamo**: Dynamo's crate dynamo-kv-router "
     "1.6.1, ConcurrentRadixTreeCompressed. "
-    "They are given the chain's hash as every worker's engine hash, which suits them best.\n\n"
+    "They are given the chain's hash as every worker's engine hash, which suits them best. "
+    "Dynamo's "
+    "writer is a thread of its own that takes events from a channel; its CPU time is what "
+    "counts.\n\n"
     "The trace workload: %s, each id of 512 tokens cut into 32 blocks of 16, several salts side by "
     "side, workers that evict tails first "
     "(`tests/lib/churn.h`). Prompts that are asked are distinct and in random order; their hashes "
@@ -332,6 +335,9 @@ void report_head(FILE *out, const struct options *opt, const struct wp_trace *tr
     for (size_t i = 0; i < 3; i++)
         fprintf(out, "%s %.0f ns at %zu MB", i ? "," : "", miss_ns(mb[i] << 20), mb[i]);
     fprintf(out, ". %d rounds.\n", opt->rounds);
+    if (opt->quick)
+        fprintf(out,
+                "\nQuick: an eighth of the sizes; of prompts of 4,096 blocks half is known.\n");
     if (opt->before)
         fprintf(out, "\n*before*: the median of the first index of this project (a trie behind a "
                      "read-write lock), with 13 M memberships on the trace workload.\n");
