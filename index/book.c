@@ -552,6 +552,22 @@ void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32
         move_some(b, b->n_left);
 }
 
+uint32_t wp_book_look(const struct wp_book *b, uint32_t from, uint32_t n,
+                      void (*fn)(void *ctx, uint64_t key, uint32_t value), void *ctx)
+{
+    uint32_t end = b->side[b->side[0].buckets < b->side[1].buckets].buckets, i = from;
+
+    for (uint32_t upto = n < UINT32_MAX - from ? from + n : UINT32_MAX; i < end && i < upto; i++) {
+        if (moving(b) && !grows(b) && i >= b->side[b->now].buckets && i < b->dropped)
+            i = b->dropped; /* the pages before it have gone back */
+        if (i >= end)
+            break;
+        for (uint32_t m = b->at[i].state & USED; m; m &= m - 1)
+            fn(ctx, b->at[i].key[__builtin_ctz(m)], b->at[i].value[__builtin_ctz(m)]);
+    }
+    return i < end ? i : 0;
+}
+
 void wp_book_fini(struct wp_book *b, struct wp_budget *budget)
 {
     b->budget = budget;

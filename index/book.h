@@ -91,6 +91,13 @@ bool wp_book_del(struct wp_book *b, uint64_t key);                 /* false: was
  */
 void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32_t *value), void *ctx);
 
+/*
+ * Looks at the entries of up to n buckets from bucket `from` on, and changes nothing.  Returns where to go on; 0: that was the last
+ * one.  When the book changes in between, an entry may be missed or met twice.
+ */
+uint32_t wp_book_look(const struct wp_book *b, uint32_t from, uint32_t n, void (*fn)(void *ctx, uint64_t key, uint32_t value),
+                      void *ctx);
+
 /* For idle times: moves up to n homes, if a table is being moved.  True: nothing is left to move. */
 bool wp_book_settle(struct wp_book *b, uint32_t n);
 

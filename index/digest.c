@@ -69,3 +69,66 @@ void wp_index_digest(const struct wp_index *ix, uint32_t holder, struct wp_index
     }
     pthread_mutex_unlock(lock);
 }
+
+enum { SLICE = 512 /* buckets */, SLOTS = 8192 };
+
+struct names {
+    const struct wp_index *ix;
+    uint32_t holder;
+    const struct wp_shelf *shelf;
+    wp_index_name_fn fn;
+    void *arg;
+};
+
+static void tell_entry(void *ctx, uint64_t key, uint32_t value)
+{
+    const struct names *n = ctx;
+    uint8_t tiers = wp_name_tiers(n->ix, n->holder, n->shelf, value);
+
+    if (tiers)
+        n->fn(n->arg, key, n->shelf->group, tiers, false);
+}
+
+/* Of the table of all names that float, slots from that one on.  Returns where to go on; 0:
+ * nowhere. */
+static uint32_t tell_floating(const struct names *n, uint32_t from)
+{
+    const struct wp_table *t = &n->ix->floats.named;
+    uint32_t i = from;
+
+    for (; i < t->cap && i < from + SLOTS; i++) {
+        const struct wp_fname *it =
+            t->slot[i].item ? wp_fname_at(&n->ix->floats, t->slot[i].item) : NULL;
+
+        if (it && it->holder == n->holder && wp_copies_tiers(it->copies))
+            n->fn(n->arg, it->engine, it->group, wp_copies_tiers(it->copies), true);
+    }
+    return i < t->cap ? i : 0;
+}
+
+/* *at: which shelf, what floats behind the last one; then where in it. */
+static uint64_t tell_some(struct names *n, uint64_t at)
+{
+    const struct wp_holder *h = &n->ix->holders[n->holder];
+    uint32_t shelf = (uint32_t)(at >> 32), next;
+
+    if (shelf < h->shelves) {
+        n->shelf = &h->shelf[shelf];
+        next = wp_book_look(&n->shelf->book, (uint32_t)at, SLICE, tell_entry, n);
+        return next ? (uint64_t)shelf << 32 | next : (uint64_t)(shelf + 1) << 32;
+    }
+    next = h->floating ? tell_floating(n, (uint32_t)at) : 0;
+    return next ? (uint64_t)shelf << 32 | next : 0;
+}
+
+bool wp_index_names(const struct wp_index *ix, uint32_t holder, uint64_t *at, wp_index_name_fn fn,
+                    void *arg)
+{
+    struct names n = {.ix = ix, .holder = holder, .fn = fn, .arg = arg};
+    pthread_mutex_t *lock = (pthread_mutex_t *)&ix->lock;
+
+    pthread_mutex_lock(lock);
+    *at = holder < ix->n_holders && ix->holders[holder].live ? tell_some(&n, *at) : 0;
+    pthread_mutex_unlock(lock);
+    return *at != 0;
+}

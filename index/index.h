@@ -213,6 +213,14 @@ static inline uint64_t wp_index_mix(uint64_t engine, uint16_t group)
 /* Cost: none, as it is kept; after a run out of memory, or doubt about several names of one block, a walk over the holder's names. */
 void wp_index_digest(const struct wp_index *ix, uint32_t holder, struct wp_index_digest *d);
 
+/*
+ * All names of a holder, some at a time: *at is 0 at first, and again at the end, when false is returned.  fn must not call the index.
+ * A name that comes, goes or moves meanwhile may be missed or met twice: the digest of what was met says whether it was.
+ * Cost: some thousand names a call, under the lock.
+ */
+typedef void (*wp_index_name_fn)(void *arg, uint64_t engine, uint16_t group, uint8_t tiers, bool floats);
+bool wp_index_names(const struct wp_index *ix, uint32_t holder, uint64_t *at, wp_index_name_fn fn, void *arg);
+
 /* blocks: placed ones, each once; bytes: of its names, for the rest is shared by all. */
 void wp_index_holder_size(const struct wp_index *ix, uint32_t holder, uint64_t *blocks, uint64_t *bytes);
 /* What a space is of: the model is appended.  False: no such space, or no memory. */

@@ -4,6 +4,7 @@
 #include "index/index.h"
 #include "router/query.h"
 #include "router/tokens.h"
+#include "router/verify.h"
 
 #include <stdio.h>
 
@@ -22,6 +23,7 @@ struct admin_call {
     /* GET /index?top=N walks the index in slices. */
     struct wp_index_top *top;
     struct wp_timer walk;
+    struct wp_verify *verify;
 };
 
 struct admin_route {
@@ -143,6 +145,34 @@ static void index_state(struct admin_call *c)
         answer(c, WP_ENOMEM, "application/json", &b);
     else
         wp_timer_in(&c->admin->gate->loop, &c->walk, 0);
+}
+
+static void on_verified(void *arg, int rc, const char *why, struct wp_buf *json)
+{
+    struct admin_call *c = arg;
+
+    c->verify = NULL;
+    if (rc == WP_ENOENT)
+        say(c, 404, "not_found", "worker", no_worker);
+    else if (rc < 0)
+        wp_reply_error(c->x, 502, "upstream_failed", NULL, NULL, 0, "The worker could not be asked: %s%s%s", wp_strerror(rc),
+                       why ? ", " : "", why ? why : "");
+    else
+        answer(c, 0, "application/json", json);
+}
+
+static void verify(struct admin_call *c)
+{
+    struct wp_worker *w = wp_fleet_find(router_of(c)->fleet, c->id);
+    struct wp_buf none = {0};
+
+    if (!w) {
+        say(c, 404, "not_found", "worker", no_worker);
+        return;
+    }
+    c->verify = wp_verify(c->admin->gate, w, on_verified, c);
+    if (!c->verify)
+        answer(c, WP_ENOMEM, "application/json", &none);
 }
 
 static void decisions(struct admin_call *c)
@@ -309,6 +339,7 @@ static const struct admin_route routes[] = {
     {"GET",    "/workers/*",         workers,        false},
     {"DELETE", "/workers/*",         remove_worker,  false},
     {"GET",    "/index",             index_state,    false},
+    {"GET",    "/index/verify/*",    verify,         false},
     {"GET",    "/decisions",         decisions,      false},
     {"GET",    "/decisions/*",       decision,       false},
     {"POST",   "/explain",           explain,        false},
@@ -374,6 +405,7 @@ static void on_over(struct wp_exchange *x, int rc)
     wp_tokens_cancel(&c->wait);
     wp_timer_stop(&c->admin->gate->loop, &c->walk);
     wp_index_top_free(c->top);
+    wp_verify_cancel(c->verify);
     wp_arena_fini(&c->arena);
     wp_buf_fini(&c->body);
     wp_free(c);

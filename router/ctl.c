@@ -16,7 +16,7 @@
 enum { WORDS_MAX = 4 };
 
 struct ctl {
-    const char *admin, *key_file, *body, *top;
+    const char *admin, *key_file, *body, *top, *verify;
     bool raw;
     const char *word[WORDS_MAX];
     size_t n;
@@ -28,6 +28,7 @@ static const struct wp_flag flags[] = {
     {"--body", "FILE", "a request body for explain and query, or a worker's entry for `workers add`; - is standard input"},
     {"--json", NULL, "print the answer as it came"},
     {"--top", "N", "of `index`: the N longest prefixes that several workers hold, up to 100"},
+    {"--verify", "WORKER", "of `index`: holds it against what that worker's engine has, or says of itself; ends with 1 when they differ"},
     {NULL, NULL, NULL},
 };
 
@@ -44,8 +45,10 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
         c->body = value;
     else if (i == 3)
         c->raw = true;
-    else
+    else if (i == 4)
         c->top = value;
+    else
+        c->verify = value;
     return 0;
 }
 
@@ -223,7 +226,57 @@ static void show_top(json_t *list)
     }
 }
 
-static void show_index(json_t *j)
+static void show_hashes(json_t *t, const char *count, const char *list, const char *what)
+{
+    json_t *hashes = json_object_get(t, list);
+
+    if (number(t, count) == 0)
+        return;
+    printf("      %.0f %s:", number(t, count), what);
+    for (size_t i = 0; i < json_array_size(hashes); i++)
+        printf(" %s", json_string_value(json_array_get(hashes, i)));
+    puts(json_array_size(hashes) < number(t, count) ? " ..." : "");
+}
+
+static const char *known_number(json_t *o, const char *key, char text_[32])
+{
+    json_t *v = json_object_get(o, key);
+
+    if (!json_is_number(v))
+        return "unknown";
+    snprintf(text_, 32, "%.0f", json_number_value(v));
+    return text_;
+}
+
+static void show_verified(json_t *j)
+{
+    json_t *ranks = json_object_get(j, "ranks");
+
+    printf("%s (%s): %s\n", text(j, "worker"), text(j, "engine"), text(j, "says"));
+    for (size_t i = 0; i < json_array_size(ranks); i++) {
+        json_t *r = json_array_get(ranks, i), *tiers = json_object_get(r, "tiers");
+        char capacity[32], used[32];
+
+        if (!tiers) {
+            printf("  rank %.0f, feed %s: index %.0f blocks on the gpu, %.0f on the cpu, %.0f doubtful; engine: room for %s, %s in use by requests\n",
+                   number(r, "rank"), text(r, "feed"), number(r, "gpu_blocks"), number(r, "cpu_blocks"), number(r, "doubtful"),
+                   known_number(r, "capacity_blocks", capacity), known_number(r, "in_use_blocks", used));
+            continue;
+        }
+        printf("  rank %.0f, feed %s, expects batch %.0f; the engine's next is %.0f\n", number(r, "rank"), text(r, "feed"), number(r, "feed_next"),
+               number(r, "engine_next"));
+        for (size_t k = 0; k < json_array_size(tiers); k++) {
+            json_t *t = json_array_get(tiers, k);
+
+            printf("    %-5s %s: index %.0f, engine %.0f\n", text(t, "tier"), json_is_true(json_object_get(t, "agrees")) ? "agrees" : "differs",
+                   number(t, "index_names"), number(t, "engine_names"));
+            show_hashes(t, "missing", "missing_hashes", "that only the engine has");
+            show_hashes(t, "extra", "extra_hashes", "that only the index has");
+        }
+    }
+}
+
+static void show_figures(json_t *j)
 {
     static const char *const figures[] = {"blocks", "locations", "floating", "doubtful", "evicted", "in_flight_blocks"};
     json_t *list = json_object_get(j, "workers");
@@ -247,6 +300,15 @@ static void show_index(json_t *j)
     }
     if (json_object_get(j, "top"))
         show_top(json_object_get(j, "top"));
+}
+
+static void show_index(json_t *j)
+{
+    if (json_object_get(j, "says")) {
+        show_verified(j);
+        return;
+    }
+    show_figures(j);
 }
 
 /* Both dialects have `instances`, unless a tenant is called that. */
@@ -337,8 +399,9 @@ static int show(const struct ctl *c, const struct command *cmd, int status, stru
         printf("%.*s\n", (int)answer->n, answer->p);
     else
         cmd->show(j);
+    status = c->verify && json_is_false(json_object_get(j, "agrees"));
     json_decref(j);
-    return 0;
+    return status;
 }
 
 static int run(const struct ctl *c, const struct command *cmd, const char *id, struct wp_err *err)
@@ -350,8 +413,10 @@ static int run(const struct ctl *c, const struct command *cmd, const char *id, s
     int status = 0, rc = 0;
 
     snprintf(path, sizeof path, cmd->path, id);
-    if (c->top && strcmp(cmd->words, "index") != 0)
-        return wp_fail(err, WP_EUSAGE, "--top is for `index`");
+    if ((c->top || c->verify) && (strcmp(cmd->words, "index") != 0 || (c->top && c->verify)))
+        return wp_fail(err, WP_EUSAGE, "--top and --verify are for `index`, one of them");
+    if (c->verify)
+        snprintf(path, sizeof path, "/index/verify/%s", c->verify);
     if (c->top)
         snprintf(path + strlen(path), sizeof path - strlen(path), "?top=%s", c->top);
     snprintf(url, sizeof url, "%s%s", c->admin, path);

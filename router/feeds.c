@@ -79,6 +79,7 @@ static void tell_fleet(struct watch_rank *r, bool batch)
             status = s;
     }
     told.block_size = size;
+    told.next = status.next;
     told.window = wp_ingest_window(r->ingest);
     told.coverage = r->state == WP_FEED_UNKNOWN
                         ? 0

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/fleet_inner.h"
+#include "router/verify.h"
 
 #include "base/clock.h"
 #include "index/identity.h"
@@ -488,6 +489,7 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
     r->live = told->live;
     r->feed_state = told->state;
     r->coverage = told->coverage;
+    r->next = told->next;
     r->window = told->window;
     if (told->block_size && !w->conf.block_size && !w->block_size_told) {
         w->block_size = told->block_size;
@@ -506,6 +508,27 @@ void wp_fleet_forget(struct wp_fleet *f, struct wp_worker *w, uint32_t rank)
     if (!w->gone)
         wp_history_forget(f->history, w->rank[rank].holder);
     unlock(f);
+}
+
+bool wp_fleet_verify_rank(struct wp_fleet *f, const struct wp_worker *w, uint32_t rank, struct wp_verify_rank *out)
+{
+    bool there;
+
+    lock(f);
+    there = !w->gone && rank < w->n_ranks;
+    if (there)
+        *out = (struct wp_verify_rank){
+            .number = rank,
+            .holder = w->rank[rank].holder,
+            .feed = w->rank[rank].feed_state,
+            .next = w->rank[rank].next,
+            .block_size = w->block_size,
+            .kv_tokens = w->kv_tokens,
+            .kv_usage = w->kv_usage,
+            .running = w->reported_running,
+        };
+    unlock(f);
+    return there;
 }
 
 bool wp_fleet_resync_due(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, char why[], size_t cap)

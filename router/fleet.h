@@ -45,6 +45,7 @@ struct wp_rank_feed {
     const char *state; /* in a word, static */
     bool batch;        /* one was applied just now */
     double coverage;
+    uint64_t next;       /* number of the batch that is expected */
     uint32_t block_size; /* that its events are in; 0: not known */
     uint32_t window;     /* blocks of the narrowest window that restricts it; 0: none known */
 };

@@ -36,6 +36,7 @@ struct wp_rank {
     uint32_t more, more_waiting; /* sequences of its requests beyond one each; of them, those whose request has no first token */
     bool fed;        /* it has a feed of KV events */
     bool live;       /* that feed is connected and knows where it stands */
+    uint64_t next;          /* number of the batch that the feed expects */
     const char *feed_state; /* of that feed, in a word; "none" without one */
     uint32_t window; /* blocks of the narrowest sliding window that its feed has shown; 0: none */
     struct wp_trust trust;   /* in what its events claim */

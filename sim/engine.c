@@ -109,12 +109,17 @@ static void reset_prefix_cache(struct wp_visit *v)
 /* For tests: what every rank holds in truth. */
 static void dump(struct wp_visit *v)
 {
-    struct wp_str tokens = wp_query_get(wp_target_query(v->x->head->target), "tokens");
+    static const char *const what[] = {
+        [WP_DUMP_TOKENS] = "tokens", [WP_DUMP_NAMES] = "names", [WP_DUMP_DIGEST] = "digest"};
+    struct wp_str query = wp_target_query(v->x->head->target);
+    enum wp_dump w = WP_DUMP_DIGEST;
     struct wp_buf b = {0};
     struct wp_put o = {&b, 0};
 
+    while (w != WP_DUMP_BLOCKS && !wp_str_iis(wp_query_get(query, what[w]), "true"))
+        w--;
     wp_engine_turn(v->engine);
-    wp_ranks_dump(v->engine, wp_str_iis(tokens, "true"), &o);
+    wp_ranks_dump(v->engine, w, &o);
     reply_put(v, 200, "application/json", &o);
     wp_buf_fini(&b);
 }

@@ -86,7 +86,8 @@ uint64_t wp_ranks_next(
     const struct wp_engine *e); /* when one of them has something to say; UINT64_MAX: none */
 struct wp_rank *wp_ranks_least(struct wp_engine *e); /* loaded */
 void wp_ranks_sources(const struct wp_engine *e, struct wp_put *o);
-void wp_ranks_dump(const struct wp_engine *e, bool tokens, struct wp_put *o);
+enum wp_dump { WP_DUMP_BLOCKS, WP_DUMP_TOKENS, WP_DUMP_NAMES, WP_DUMP_DIGEST };
+void wp_ranks_dump(const struct wp_engine *e, enum wp_dump what, struct wp_put *o);
 void wp_rank_reset(struct wp_rank *r);
 void wp_rank_restart(struct wp_rank *r,
                      bool keep); /* keep: the cache; else it is empty, and nobody is told */

@@ -9,6 +9,8 @@
  */
 #include "sim/engine_impl.h"
 
+#include "index/index.h"
+
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -156,6 +158,7 @@ struct dump {
     struct wp_put *o;
     const struct wp_engine *engine;
     bool tokens, comma;
+    uint64_t n, sum;
 };
 
 static void put_number(struct wp_put *o,
@@ -195,7 +198,43 @@ static void put_block(void *arg, uint64_t chain, uint32_t copies)
     wp_put(o, "]");
 }
 
-void wp_ranks_dump(const struct wp_engine *e, bool tokens, struct wp_put *o)
+static void put_name(void *arg, uint64_t chain, uint32_t copies)
+{
+    struct dump *d = arg;
+
+    (void)copies;
+    if (d->comma)
+        wp_put(d->o, ",");
+    d->comma = true;
+    put_number(d->o, wp_blocks_hash(d->engine->blocks.secret, chain));
+}
+
+static void add_up(void *arg, uint64_t chain, uint32_t copies)
+{
+    struct dump *d = arg;
+
+    (void)copies;
+    d->n++;
+    d->sum += wp_index_mix(wp_blocks_hash(d->engine->blocks.secret, chain), 0);
+}
+
+static void put_tier(const struct wp_model *m, uint8_t tier, enum wp_dump what, struct dump *d)
+{
+    if (what == WP_DUMP_DIGEST) {
+        wp_model_each_block(m, tier, add_up, d);
+        wp_put(d->o, "{\"names\":");
+        wp_put_u(d->o, d->n);
+        wp_put(d->o, ",\"digest\":");
+        put_number(d->o, d->sum);
+        wp_put(d->o, "}");
+        return;
+    }
+    wp_put(d->o, "[");
+    wp_model_each_block(m, tier, what == WP_DUMP_NAMES ? put_name : put_block, d);
+    wp_put(d->o, "]");
+}
+
+void wp_ranks_dump(const struct wp_engine *e, enum wp_dump what, struct wp_put *o)
 {
     for (uint32_t i = 0; i < e->n_ranks; i++) {
         const struct wp_rank *r = &e->rank[i];
@@ -207,13 +246,12 @@ void wp_ranks_dump(const struct wp_engine *e, bool tokens, struct wp_put *o)
         wp_put(o, ",\"pending\":");
         wp_put_u(o, r->publish ? wp_publish_pending(r->publish) : 0);
         for (uint8_t t = 0; t < 3; t++) {
-            struct dump d = {o, e, tokens, false};
+            struct dump d = {.o = o, .engine = e, .tokens = what == WP_DUMP_TOKENS};
 
             wp_put(o, ",\"");
             wp_put(o, tier_names[t]);
-            wp_put(o, "\":[");
-            wp_model_each_block(r->model, t, put_block, &d);
-            wp_put(o, "]");
+            wp_put(o, "\":");
+            put_tier(r->model, t, what, &d);
         }
         wp_put(o, "}");
     }

@@ -67,10 +67,13 @@ class Liar(FakeEngine):
     """Between the router and an engine: says that the engine had less in its cache than it had, from .less on."""
 
     def __init__(self, engine):
-        self.engine, self.less, self.usages = engine, None, []
+        self.engine, self.less, self.edit = engine, None, None
         super().__init__(self.pass_on, health=self.pass_on)
 
     def pass_on(self, r):
+        if self.edit and r.target.partition("?")[0].endswith("/sim/cache"):
+            r.answer(*self.edit(r.target))
+            return
         status, h, body = http(self.engine.port, r.method, r.target, r.body if r.body else None)
         if h.get("content-type", "").startswith("application/json") and self.less is not None and b"cached_tokens" in body:
             j = json.loads(body)
@@ -141,3 +144,78 @@ def test_confirm_off():
         completion(r.port, prompt)
     w = r.get("/workers/w0")
     assert w["claims"] == 0 and w["resyncs"] == 0, w
+
+
+def test_verify_agrees():
+    """`ctl index --verify` says that the index has what a simulated engine has: digests by rank and tier, at the same batch"""
+    r, e = fleet(1, "--gpu-blocks", 60, "--cpu-blocks", 300, ranks=2)
+    for i in range(12):
+        completion(r.port, numbers(1000 * i, 320))
+    v = r.get("/index/verify/w0")
+    assert v["agrees"] is True and v["engine"] == "simulated" and len(v["ranks"]) == 2, v
+    dump = e.dump()
+    for k, rank in enumerate(v["ranks"]):
+        assert rank["feed_next"] == rank["engine_next"] == dump[str(k)]["next"] and rank["agrees"] is True, rank
+        for t in rank["tiers"]:
+            names = [int(b[0]) for b in dump[str(k)][t["tier"]]]
+            assert t["index_names"] == t["engine_names"] == len(names) and t["index_digest"] == str(digest(names)), t
+            assert t["missing"] == t["extra"] == 0 and t["agrees"] is True
+    assert sum(t["index_names"] for rank in v["ranks"] for t in rank["tiers"] if t["tier"] == "cpu") > 0
+    rc, out, err = ctl(r, "index", "--verify", "w0")
+    assert rc == 0 and "the index has what the engine has" in out and "cpu   agrees" in out, (out, err)
+    assert ctl(r, "index", "--verify", "w0", "--top", 1)[0] == 2 and ctl(r, "index", "--verify", "nobody")[0] == 1
+    assert http(r.admin, "GET", "/index/verify/nobody")[0] == 404
+
+
+def digest(names):
+    """wp_index_digest() by its words: the first output of SplitMix64 from each name, added up."""
+    total, mask = 0, 2**64 - 1
+    for x in names:
+        x = (x + 0x9E3779B97F4A7C15) & mask
+        x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ x >> 27) * 0x94D049BB133111EB) & mask
+        total += x ^ x >> 31
+    return total & mask
+
+
+def test_verify_differs():
+    """what differs is told by name, and `ctl index --verify` ends with 1; what an engine does not tell is not known"""
+    r, e, liar = lying_fleet()
+    completion(r.port, numbers(100, 320))
+    equal(r, [e])
+    gone = []
+
+    def edit(target):
+        dump = json.loads(http(e.port, "GET", target)[2])
+        if target.endswith("?names=true"):
+            gone.append(dump["0"]["gpu"].pop(3))
+            dump["0"]["gpu"] += ["1", "2"]
+        else:
+            dump["0"]["gpu"]["digest"] = "5"
+        return 200, dump
+
+    liar.edit = edit
+    v = r.get("/index/verify/w0")
+    gpu, cpu, disk = v["ranks"][0]["tiers"]
+    assert v["agrees"] is False and v["ranks"][0]["agrees"] is False and cpu["agrees"] is True and disk["agrees"] is True, v
+    assert gpu["agrees"] is False and gpu["index_names"] == 20 and gpu["engine_names"] == 21, gpu
+    assert gpu["missing"] == 2 and sorted(gpu["missing_hashes"]) == ["1", "2"] and gpu["extra"] == 1 and gpu["extra_hashes"] == gone, gpu
+    rc, out, err = ctl(r, "index", "--verify", "w0")
+    assert rc == 1 and "gpu   differs: index 20, engine 21" in out and f"1 that only the index has: {gone[0]}" in out, (out, err)
+    liar.edit = lambda target: (200, {**json.loads(http(e.port, "GET", target)[2]), "0": {
+        **json.loads(http(e.port, "GET", target)[2])["0"], "next": 99, "gpu": [] if "names" in target else {"names": 0, "digest": "0"}}})
+    v = r.get("/index/verify/w0")
+    assert v["agrees"] is None and "goes on" in v["says"] and v["ranks"][0]["engine_next"] == 99, v
+    liar.edit = lambda target: (404, {}, (), "Not Found")  # as real engines say
+    v = r.get("/index/verify/w0")
+    rank = v["ranks"][0]
+    assert v["agrees"] is None and "does not tell" in v["says"] and rank["gpu_blocks"] == 20 and rank["capacity_blocks"] >= 20, v
+    lib.until(lambda: r.get("/index/verify/w0")["ranks"][0]["in_use_blocks"] is not None, 10, "its usage known")
+    rc, out, err = ctl(r, "index", "--verify", "w0")
+    assert rc == 0 and "index 20 blocks on the gpu" in out and "room for" in out, (out, err)
+    for bad in (b"{", b"[]", b"{}", b'{"0":7}', b'{"0":{"next":1,"pending":0,"gpu":[],"cpu":[],"disk":[]}}'):
+        liar.edit = lambda target, bad=bad: (200, bad)
+        assert r.get("/index/verify/w0")["agrees"] is None, bad
+    liar.close()
+    status, _, body = http(r.admin, "GET", "/index/verify/w0")
+    assert status == 502, (status, body)

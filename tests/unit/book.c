@@ -60,6 +60,33 @@ static void erase(struct pair *p, uint64_t key)
         EXPECT_TRUE("del tells whether it was there", 0);
 }
 
+struct looked {
+    struct pair *p;
+    size_t n, wrong;
+};
+
+static void see(void *ctx, uint64_t key, uint32_t value)
+{
+    struct looked *l = ctx;
+    uint64_t want = 0;
+
+    l->n++;
+    l->wrong += !wp_map_get(&l->p->m, key, &want) || want != value;
+}
+
+/* All entries are seen, however few buckets at a time. */
+static void same_when_looked_at(const char *label, struct pair *p)
+{
+    struct looked l = {.p = p};
+    uint32_t at = 0;
+
+    do
+        at = wp_book_look(&p->b, at, 1 + (uint32_t)(p->b.n % 7), see, &l);
+    while (at);
+    EXPECT_UINT(label, p->b.n, l.n);
+    EXPECT_UINT(label, 0, l.wrong);
+}
+
 static void same(const char *label, struct pair *p)
 {
     uint64_t key, value;
@@ -73,6 +100,7 @@ static void same(const char *label, struct pair *p)
     }
     EXPECT_UINT(label, 0, wrong);
     EXPECT_UINT(label, p->b.bytes, p->budget.bytes);
+    same_when_looked_at(label, p);
 }
 
 static void pair_fini(struct pair *p)

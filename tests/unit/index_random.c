@@ -122,7 +122,9 @@ static struct wp_kv_event event(struct world *w, enum wp_kv_kind kind)
         .kind = kind,
         .holder = w->number[below(w, HOLDERS)],
         .space = w->space[below(w, 8) == 0],
-        .group = (uint16_t)(below(w, 6) ? 0 : below(w, 3) ? 1 : 2 + below(w, 2)),
+        .group = (uint16_t)(below(w, 6)   ? 0
+                            : below(w, 3) ? 1
+                                          : 2 + below(w, 2)),
         .main_group = below(w, 50) != 0,
         .tier = tier[below(w, sizeof tier)],
     };
@@ -364,6 +366,31 @@ static void compare_overlap(struct world *w)
     }
 }
 
+static void gather_name(void *arg, uint64_t engine, uint16_t group, uint8_t tiers, bool floats)
+{
+    struct wp_index_digest *d = arg;
+
+    for (; tiers; tiers &= (uint8_t)(tiers - 1)) {
+        int t = __builtin_ctz(tiers);
+
+        *(floats ? &d->floating[t] : &d->names[t]) += 1;
+        *(floats ? &d->floating_sum[t] : &d->sum[t]) += wp_index_mix(engine, group);
+    }
+}
+
+static void names_are_the_digests(struct world *w, uint32_t holder,
+                                  const struct wp_index_digest *want)
+{
+    struct wp_index_digest d;
+    uint64_t at = 0;
+
+    memset(&d, 0, sizeof d);
+    while (wp_index_names(w->ix, holder, &at, gather_name, &d))
+        ;
+    if (memcmp(&d, want, sizeof d) != 0)
+        disagree(w, "names that were told one by one", want->names[0], d.names[0]);
+}
+
 static void compare_stats(struct world *w)
 {
     struct wp_index_stats want, got;
@@ -391,6 +418,7 @@ static void compare_stats(struct world *w)
         if (memcmp(&digest[0], &digest[1], sizeof digest[0]) != 0)
             disagree(w, "a holder's names, of a tier", digest[0].names[0] + digest[0].floating[0],
                      digest[1].names[0] + digest[1].floating[0]);
+        names_are_the_digests(w, h, &digest[1]);
         want.floating -= wp_index_holder_floating(w->ix, h);
     }
     if (want.floating)
