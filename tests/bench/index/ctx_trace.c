@@ -291,7 +291,7 @@ static void line_rss(struct state *st, struct outcome *o)
 /* clang-format off */
 #define P50_P99 {"p50 ns", "p99 ns", NULL}
 static const struct line lines[] = {
-    {"state", "the state: memberships, prompts of 512 and of 4,096 blocks that are whole", {"M", "prompts", "prompts", "MB, with the generator"}, false, line_rss, 0},
+    {"state", "the state: memberships, whole prompts, size", {"M", "prompts of 512", "prompts of 4,096", "MB, with the generator"}, false, line_rss, 0},
     {"mix", "trace mix", {"M/s", NULL}, true, trace_line_mix, 0},
     {"warm", "512 blocks, warm", P50_P99, false, trace_line_warm, 0},
     {"warm_1m", "512 blocks, warm, 1 M blocks/s written beside", P50_P99, false, trace_line_warm_writes, 0},
