@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { PAGES_FIRST = 16 << 20, PAGES_TIMES = 8, PAGES_ALIGN = WP_HUGE_PAGE };
+
 static _Atomic long live;
 static _Thread_local long fail_in =
     -1; /* allocations of this thread until one fails; negative: never */
@@ -53,6 +55,15 @@ void *wp_realloc(void *p, size_t size)
     return p ? q : counted(q);
 }
 
+void *wp_huge_alloc(size_t n)
+{
+    void *p = wp_aligned_alloc(PAGES_ALIGN, n * PAGES_ALIGN);
+
+    if (p)
+        madvise(p, n * PAGES_ALIGN, MADV_HUGEPAGE);
+    return p;
+}
+
 void *wp_aligned_alloc(size_t align, size_t size)
 {
     void *p = NULL;
@@ -96,7 +107,6 @@ void wp_free(void *p)
     free(p);
 }
 
-enum { PAGES_FIRST = 16 << 20, PAGES_TIMES = 8, PAGES_ALIGN = 2 << 20 };
 
 /* Addresses, aligned so that the kernel can move what stands there by whole page tables. */
 static char *reserve(size_t bytes)
@@ -109,7 +119,6 @@ static char *reserve(size_t bytes)
     if (before)
         munmap(p, before);
     munmap(p + before + bytes, PAGES_ALIGN - before);
-    madvise(p + before, bytes, MADV_NOHUGEPAGE); /* a huge page is cleared in one go: a stall */
     return p + before;
 }
 
@@ -155,6 +164,8 @@ bool wp_pages_grow(struct wp_pages *p, size_t bytes)
             wp_pages_fini(p);
         return false;
     }
+    if (wide >= PAGES_ALIGN) /* to clear one is a stall of some 0.1 ms, once; to do without costs half of the speed for ever */
+        madvise(p->at, wide / PAGES_ALIGN * PAGES_ALIGN, MADV_HUGEPAGE);
     p->bytes = wide;
     return true;
 }

@@ -20,6 +20,8 @@ void *wp_realloc(void *p, size_t size);
 char *wp_strdup(const char *s);
 char *wp_strndup(const char *s, size_t n); /* n bytes exactly, then a zero */
 void *wp_memdup(const void *p, size_t n);
+enum { WP_HUGE_PAGE = 2 << 20 };
+void *wp_huge_alloc(size_t n); /* n huge pages, if the kernel has any; not cleared; wp_free() them */
 void *wp_aligned_alloc(size_t align, size_t size); /* align: a power of two, at least a pointer's size; not cleared */
 void wp_free(void *p); /* NULL does nothing */
 

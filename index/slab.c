@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { HUGE_FROM = 2 * WP_HUGE_PAGE };
+
 void wp_slab_init(struct wp_slab *s, uint32_t size, uint32_t shift, uint32_t max)
 {
     memset(s, 0, sizeof *s);
@@ -25,7 +27,8 @@ void wp_slab_fini(struct wp_slab *s, struct wp_budget *b)
 
     for (uint32_t i = 0; i < s->chunks; i++) {
         b->bytes -= chunk_bytes(s);
-        wp_free(list[i]);
+        if (i < s->small || (i - s->small) % (WP_HUGE_PAGE / chunk_bytes(s)) == 0)
+            wp_free(list[i]);
     }
     b->bytes -= s->room * sizeof *list;
     wp_free(list);
@@ -52,23 +55,35 @@ static int list_grow(struct wp_slab *s, struct wp_budget *b, struct wp_epoch *e)
     return 0;
 }
 
+/* How many chunks come at a time. */
+static uint32_t at_once(const struct wp_slab *s)
+{
+    size_t size = chunk_bytes(s), have = s->chunks * size;
+
+    return have >= HUGE_FROM && WP_HUGE_PAGE % size == 0 && size < WP_HUGE_PAGE ? (uint32_t)(WP_HUGE_PAGE / size) : 1;
+}
+
 int wp_slab_grow(struct wp_slab *s, uint32_t n, struct wp_budget *b, struct wp_epoch *e)
 {
     wp_epoch_reclaim(e);
     while (wp_slab_left(s) < n) {
+        uint32_t more = at_once(s);
+        size_t bytes = more * chunk_bytes(s);
         char *chunk;
         int rc;
 
-        if ((uint64_t)s->chunks << s->shift >= s->max ||
-            (b->cap && b->bytes + chunk_bytes(s) > b->cap))
+        if ((uint64_t)s->chunks << s->shift >= s->max || (b->cap && b->bytes + bytes > b->cap))
             return WP_ETOOBIG;
-        if (s->chunks == s->room && (rc = list_grow(s, b, e)) < 0)
-            return rc;
-        chunk = wp_aligned_alloc(64, chunk_bytes(s));
+        while (s->chunks + more > s->room)
+            if ((rc = list_grow(s, b, e)) < 0)
+                return rc;
+        chunk = more > 1 ? wp_huge_alloc(1) : wp_aligned_alloc(64, bytes);
         if (!chunk)
             return WP_ENOMEM;
-        b->bytes += chunk_bytes(s);
-        atomic_load_explicit(&s->list, memory_order_relaxed)[s->chunks++] = chunk;
+        b->bytes += bytes;
+        s->small += more == 1;
+        for (uint32_t i = 0; i < more; i++)
+            atomic_load_explicit(&s->list, memory_order_relaxed)[s->chunks++] = chunk + i * chunk_bytes(s);
     }
     return 0;
 }

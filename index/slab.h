@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * index/slab.h - items of one size, named by 32-bit numbers, that readers may look at while the writer takes new ones.
+ * A slab that has become large takes huge pages: a look-up is a few misses, and each would cost a walk through page tables too.
  * An item never moves; number 0 is no item.  Memory comes in chunks, counted against a budget, and is kept for reuse.
  * The list of chunks is replaced when it grows, and the old one retired; so whoever learns a number after the item was filled
  * (by a release store) finds it.
@@ -18,6 +19,7 @@ struct wp_slab {
     uint32_t shift;              /* a chunk has 1 << shift items */
     uint32_t max;                /* items */
     uint32_t chunks, room;       /* there are, and the list has room for */
+    uint32_t small;              /* chunks of their own; those after them are cut from huge pages */
     uint32_t top, free, n, spare; /* next never given; first one given back; in use; how many given back */
 };
 
