@@ -107,7 +107,6 @@ void wp_free(void *p)
     free(p);
 }
 
-
 /* Addresses, aligned so that the kernel can move what stands there by whole page tables. */
 static char *reserve(size_t bytes)
 {
@@ -164,7 +163,8 @@ bool wp_pages_grow(struct wp_pages *p, size_t bytes)
             wp_pages_fini(p);
         return false;
     }
-    if (wide >= PAGES_ALIGN) /* to clear one is a stall of some 0.1 ms, once; to do without costs half of the speed for ever */
+    if (wide >= PAGES_ALIGN) /* to clear one is a stall of some 0.1 ms, once; to do without costs
+                                half of the speed for ever */
         madvise(p->at, wide / PAGES_ALIGN * PAGES_ALIGN, MADV_HUGEPAGE);
     p->bytes = wide;
     return true;

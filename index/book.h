@@ -117,18 +117,23 @@ static inline uint32_t wp_book_home(uint64_t hash, uint32_t buckets)
     return (uint32_t)((hash >> 32) * buckets >> 32);
 }
 
-/* Pulls the line of the key's home, and the next, towards the cache. */
-static inline void wp_book_prefetch(const struct wp_book *b, uint64_t key)
+/*
+ * Brings the lines of n keys' homes into the cache.  These are loads, not prefetches: a load that misses waits for its page's address too, and
+ * many of them wait at the same time.  Returns something made of them, so that they are not left out.
+ */
+static inline uint32_t wp_book_touch(const struct wp_book *b, const uint64_t key[], size_t n)
 {
-    uint64_t hash = wp_book_hash(b->secret, key);
-    uint32_t home = wp_book_home(hash, b->side[!b->now].buckets);
+    uint32_t all = 0;
 
-    if (home - b->left >= b->n_left)
-        home = wp_book_home(hash, b->side[b->now].buckets);
-    if (!b->at)
-        return;
-    __builtin_prefetch(&b->at[home], 1);
-    __builtin_prefetch(&b->at[home + 1], 1); /* a good part of the searches ends there; beyond the end it does nothing */
+    for (size_t i = 0; b->at && i < n; i++) {
+        uint64_t hash = wp_book_hash(b->secret, key[i]);
+        uint32_t home = wp_book_home(hash, b->side[!b->now].buckets);
+
+        if (home - b->left >= b->n_left)
+            home = wp_book_home(hash, b->side[b->now].buckets);
+        all ^= b->at[home].state;
+    }
+    return all;
 }
 
 #endif

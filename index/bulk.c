@@ -8,6 +8,14 @@
 
 enum { AHEAD = 16 };
 
+/* The next keys' lines come in together. */
+static void touch(const struct wp_book *b, const uint64_t key[], size_t n)
+{
+    uint32_t lines = wp_book_touch(b, key, n < AHEAD ? n : AHEAD);
+
+    __asm__ volatile("" : : "r"(lines)); /* they are read, whatever comes of it */
+}
+
 /* Nothing about the holder that needs a look at each block. */
 static bool is_plain(const struct wp_holder *h)
 {
@@ -97,14 +105,11 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
     n = lay_out(ix, ev, run, from, i);
     if (wp_book_reserve(&shelf->book, ix->keys.secret, n, &ix->budget) < 0)
         return 0;
-    if (i == 0)
-        for (size_t k = 0; k < AHEAD && k < ev->n; k++)
-            wp_book_prefetch(&shelf->book, ev->engine[k]);
     spans = wp_spans_get(ix, run, ev->holder, span);
     held = held_of(span, spans) >> from;
     for (; done < n && !(held >> done & 1); done++) {
-        if (i + done + AHEAD < ev->n)
-            wp_book_prefetch(&shelf->book, ev->engine[i + done + AHEAD]);
+        if (done % AHEAD == 0)
+            touch(&shelf->book, ev->engine + i + done, n - done);
         if (wp_book_add(&shelf->book, ev->engine[i + done], wp_place(run, from + done)))
             break;
         mixed += wp_index_mix(ev->engine[i + done], ev->group);
@@ -184,14 +189,11 @@ size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t 
 
     if (!shelf || !is_plain(&ix->holders[ev->holder]))
         return 0;
-    for (size_t k = i; k < i + AHEAD && k < ev->n; k++)
-        wp_book_prefetch(&shelf->book, ev->engine[k]);
     while (i < ev->n) {
         uint32_t place[AHEAD];
         size_t n = ev->n - i < AHEAD ? ev->n - i : AHEAD, k;
 
-        for (k = 0; k < n && i + AHEAD + k < ev->n; k++)
-            wp_book_prefetch(&shelf->book, ev->engine[i + AHEAD + k]);
+        touch(&shelf->book, ev->engine + i, n);
         for (k = 0; k < n; k++) {
             const uint32_t *value = wp_book_find(&shelf->book, ev->engine[i + k]);
 

@@ -60,7 +60,9 @@ static uint32_t at_once(const struct wp_slab *s)
 {
     size_t size = chunk_bytes(s), have = s->chunks * size;
 
-    return have >= HUGE_FROM && WP_HUGE_PAGE % size == 0 && size < WP_HUGE_PAGE ? (uint32_t)(WP_HUGE_PAGE / size) : 1;
+    return have >= HUGE_FROM && WP_HUGE_PAGE % size == 0 && size < WP_HUGE_PAGE
+               ? (uint32_t)(WP_HUGE_PAGE / size)
+               : 1;
 }
 
 int wp_slab_grow(struct wp_slab *s, uint32_t n, struct wp_budget *b, struct wp_epoch *e)
@@ -83,7 +85,8 @@ int wp_slab_grow(struct wp_slab *s, uint32_t n, struct wp_budget *b, struct wp_e
         b->bytes += bytes;
         s->small += more == 1;
         for (uint32_t i = 0; i < more; i++)
-            atomic_load_explicit(&s->list, memory_order_relaxed)[s->chunks++] = chunk + i * chunk_bytes(s);
+            atomic_load_explicit(&s->list, memory_order_relaxed)[s->chunks++] =
+                chunk + i * chunk_bytes(s);
     }
     return 0;
 }

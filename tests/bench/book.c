@@ -45,12 +45,24 @@ static void need(int rc)
     }
 }
 
+/* The lines of the next names, when a group of them begins. */
+static void touch(uint64_t first, uint64_t i)
+{
+    uint64_t key[AHEAD];
+
+    if (i % AHEAD)
+        return;
+    for (uint64_t k = 0; k < AHEAD; k++)
+        key[k] = key_of(first + i + k);
+    sink += wp_book_touch(&book, key, AHEAD);
+}
+
 static void fill(uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i < to; i++) {
         if ((i - from) % BATCH == 0)
             need(wp_book_reserve(&book, secret, BATCH, &budget));
-        wp_book_prefetch(&book, key_of(i + AHEAD));
+        touch(from, i - from);
         wp_book_put(&book, key_of(i), (uint32_t)i);
     }
 }
@@ -58,7 +70,7 @@ static void fill(uint64_t from, uint64_t to)
 static void drain(uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i < to; i++) {
-        wp_book_prefetch(&book, key_of(i + AHEAD));
+        touch(from, i - from);
         sink += wp_book_del(&book, key_of(i));
     }
 }
@@ -68,13 +80,15 @@ static void look(uint64_t from, uint64_t span, uint64_t n, bool ahead)
 {
     struct wp_rng r = {span}, far = {span};
 
-    for (int i = 0; i < AHEAD; i++)
-        wp_rng_next(&far);
     for (uint64_t i = 0; i < n; i++) {
-        const uint32_t *v = wp_book_find(&book, key_of(from + wp_rng_next(&r) % span));
+        uint64_t key[AHEAD];
+        const uint32_t *v;
 
-        if (ahead)
-            wp_book_prefetch(&book, key_of(from + wp_rng_next(&far) % span));
+        for (int k = 0; ahead && i % AHEAD == 0 && k < AHEAD; k++)
+            key[k] = key_of(from + wp_rng_next(&far) % span);
+        if (ahead && i % AHEAD == 0)
+            sink += wp_book_touch(&book, key, AHEAD);
+        v = wp_book_find(&book, key_of(from + wp_rng_next(&r) % span));
         sink += v ? *v : 1;
     }
 }
@@ -86,8 +100,8 @@ static void churn(uint64_t oldest, uint64_t newest, uint64_t n, bool ahead)
         if (i % BATCH == 0)
             need(wp_book_reserve(&book, secret, BATCH, &budget));
         if (ahead) {
-            wp_book_prefetch(&book, key_of(oldest + i + AHEAD));
-            wp_book_prefetch(&book, key_of(newest + i + AHEAD));
+            touch(oldest, i);
+            touch(newest, i);
         }
         sink += wp_book_del(&book, key_of(oldest + i));
         sink += wp_book_find(&book, key_of(newest + i)) != NULL;

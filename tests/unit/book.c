@@ -20,7 +20,7 @@ static void an_empty_book_has_no_memory_and_nothing_in_it(void)
     struct wp_book b = {0};
     struct wp_budget budget = {0};
 
-    wp_book_prefetch(&b, 7);
+    EXPECT_UINT("touch", 0, wp_book_touch(&b, (const uint64_t[]){7}, 1));
     EXPECT_TRUE("find", !wp_book_find(&b, 0));
     EXPECT_TRUE("del", !wp_book_del(&b, 0));
     wp_book_sweep(&b, drop_all, NULL);
