@@ -13,7 +13,7 @@ static const char *policy_name(size_t i)
 
 /* clang-format off */
 static const char *const events_modes[] = {"connect", "bind", NULL};
-static const char *const confirms[] = {"off", "passive", NULL};
+static const char *const confirms[] = {"off", "passive", "inject", NULL};
 static const char *const reveals[] = {"auto", "all", "id", "none", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 static const char *const formats[] = {"text", "json", NULL};
@@ -56,7 +56,7 @@ static const struct wp_conf_key model_rows[] = {
     ROW("profile", STR, "", "what its engines cost, by name; empty is the first built-in one", M(profile), .check = wp_check_profile),
     ROW("speed", DOUBLE, "1", "how fast its engines are against that profile", M(speed), RANGE(0.001, 1000)),
     ROW("kv_bytes_per_token", U64, "0", "bytes of KV cache a token; 0 is the profile's", M(kv_bytes_per_token), RANGE(0, 1e9)),
-    ROW("confirm", CHOICE, "passive", "what answers say of cached tokens: off ignores it, passive takes it where it is said", M(confirm), .choices = confirms),
+    ROW("confirm", CHOICE, "passive", "what answers say of cached tokens: off ignores it, passive takes it where it is said, inject has streams say it too", M(confirm), .choices = confirms),
     {0},
 };
 

@@ -18,7 +18,7 @@ enum wp_reveal {
     WP_REVEAL_ID,
     WP_REVEAL_NONE
 }; /* auto: all on loopback, else id */
-enum wp_confirm { WP_CONFIRM_OFF, WP_CONFIRM_PASSIVE };
+enum wp_confirm { WP_CONFIRM_OFF, WP_CONFIRM_PASSIVE, WP_CONFIRM_INJECT };
 enum wp_events_mode { WP_EVENTS_CONNECT, WP_EVENTS_BIND };
 enum wp_role { WP_ROLE_BOTH, WP_ROLE_PREFILL, WP_ROLE_DECODE };
 

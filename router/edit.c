@@ -2,6 +2,7 @@
 #include "router/edit.h"
 
 #include "net/json.h"
+#include "router/unasked.h"
 
 #include <stdio.h>
 
@@ -40,7 +41,7 @@ static int strip_report_mode(struct wp_json xargs, struct wp_buf *out)
 /* JSON: the model behind an alias, request ids, what would make the index drift. */
 static int edit_json(struct wp_request *r)
 {
-    struct wp_json_edit edit[4];
+    struct wp_json_edit edit[5];
     struct wp_buf b = {.max = r->settings->conf->limits.body_bytes + 4096}, name = {0}, xargs = {0};
     char unique[192];
     size_t n = 0;
@@ -61,6 +62,9 @@ static int edit_json(struct wp_request *r)
         rc = rc ? rc : strip_report_mode(r->ask.json.vllm_xargs, &xargs);
         edit[n++] = (struct wp_json_edit){"vllm_xargs", wp_buf_str(&xargs)};
     }
+    r->unasked = wp_unasked_wanted(r);
+    if (r->unasked)
+        edit[n++] = (struct wp_json_edit){"stream_options", WP_STR(WP_UNASKED_OPTIONS)};
     if (n == 0)
         return 0;
     rc = rc ? rc : wp_json_splice(&b, (struct wp_str){r->body->p, r->body->n}, edit, n);

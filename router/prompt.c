@@ -12,7 +12,7 @@
     X(bootstrap_room) X(routed_dp_rank) X(data_parallel_rank) X(tools) X(tool_choice) X(response_format)               \
     X(chat_template) X(chat_template_kwargs) X(documents) X(reasoning_effort) X(system) X(instructions) X(text)        \
     X(input_ids) X(request_id) X(rid) X(previous_response_id) X(vllm_xargs) X(add_generation_prompt)                   \
-    X(continue_final_message) X(add_special_tokens) X(truncate_prompt_tokens) X(prompt_embeds)
+    X(continue_final_message) X(add_special_tokens) X(truncate_prompt_tokens) X(prompt_embeds) X(stream_options)
 
 #define NAME(m) #m,
 static const char *const names[] = {MEMBERS(NAME)};

@@ -31,7 +31,7 @@ struct wp_body {
         prompt_cache_key, cache_salt, kv_transfer_params, bootstrap_host, bootstrap_port, bootstrap_room, routed_dp_rank,
         data_parallel_rank, tools, tool_choice, response_format, chat_template, chat_template_kwargs, documents, reasoning_effort,
         system, instructions, text, input_ids, request_id, rid, previous_response_id, vllm_xargs, add_generation_prompt,
-        continue_final_message, add_special_tokens, truncate_prompt_tokens, prompt_embeds;
+        continue_final_message, add_special_tokens, truncate_prompt_tokens, prompt_embeds, stream_options;
 };
 
 /* Errors: WP_ESYNTAX, WP_ETOOBIG, WP_EINVAL as wp_json_members(). */

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "router/forward.h"
+#include "router/unasked.h"
 
 #include <stdio.h>
 
@@ -129,6 +130,7 @@ static void on_event(void *arg, const struct wp_sse_event *ev)
         return;
     if (m[3].kind == WP_JSON_OBJECT && !r->first_seen)
         r->error_first = true;
+    r->unasked_came = r->unasked && wp_unasked_is(m[0], m[2]);
     if (m[2].kind == WP_JSON_OBJECT)
         take_usage(&r->usage, m[2]);
     for (int i = 4; i < 6; i++) /* message_start and response.completed carry it one level down */
@@ -329,6 +331,12 @@ static void on_body(struct wp_call *c, const char *p, size_t n)
         return;
     if (r->holds)
         pass_held(r);
+    if (r->sse_ready && r->unasked) {
+        wp_unasked_pass(r, p, n);
+        if (wp_reply_queued(r->x) > RELAY_HIGH)
+            wp_call_pause(c);
+        return;
+    }
     if (r->sse_ready)
         wp_sse_feed(&r->sse, p, n);
     else if (!r->unkept && (r->status >= 300 || r->kept.n + n > WP_ANSWER_KEPT || wp_buf_add(&r->kept, p, n) < 0)) {
@@ -366,6 +374,7 @@ void wp_relay_cut(struct wp_request *r, int status, const char *code, const char
         wp_reply_abort(r->x);
         return;
     }
+    wp_unasked_flush(r);
     if (!wp_sse_between(&r->sse))
         wp_buf_adds(&b, "\n\n");
     if (wp_buf_adds(&b, "data: ") < 0 || wp_error_json(&b, status, code, param, text) < 0 || wp_buf_adds(&b, "\n\n") < 0) {
@@ -430,10 +439,12 @@ static void on_over(struct wp_call *c, int rc)
         failed_before_head(r, c, rc);
         return;
     }
-    if (rc < 0)
+    if (rc < 0) {
         broken(r, rc, c->why);
-    else
+    } else {
+        wp_unasked_flush(r);
         wp_reply_end(r->x);
+    }
     conclude(r, rc == 0);
     wp_request_move(r, REQ_DONE);
 }
@@ -443,6 +454,7 @@ void wp_relay_fini(struct wp_request *r)
     if (r->sse_ready)
         wp_sse_fini(&r->sse);
     wp_buf_fini(&r->kept);
+    wp_buf_fini(&r->back);
 }
 
 const struct wp_call_ops wp_relay_ops = {

@@ -66,6 +66,11 @@ struct wp_request {
     uint32_t tokens_counted;
     struct wp_buf kept; /* a JSON answer, for its usage */
     bool unkept;        /* it was too long for that */
+    bool unasked;            /* usage was asked for that the client did not ask for (router/unasked.h) */
+    bool unasked_came;       /* the event at hand is the one that brings it */
+    struct wp_buf back;      /* kept back: whole events up to back_event, then what has come of the next */
+    size_t back_event;
+    bool back_long, back_cr; /* the event at hand passes, for it is long; a line end that was taken out may go on */
     struct wp_usage usage;
 
     /* For the line that the log gets at its end. */

@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import lib
-from lib import MODEL, FakeEngine, Router, http
+from lib import MODEL, FakeEngine, Router, chat, http
 from test_feeds import FedEngine, completion, live
 
 
@@ -219,3 +219,75 @@ def test_verify_differs():
     liar.close()
     status, _, body = http(r.admin, "GET", "/index/verify/w0")
     assert status == 502, (status, body)
+
+
+FRAME = '{"id":"c","object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":11,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8}}}'
+ONE = '{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}'
+EMPTY = '{"id":"c","choices":[],"prompt_filter_results":[]}'  # some engines' first one
+BOTH = '{"id":"c","choices":[{"index":0,"delta":{"content":"b"}}],"usage":{"prompt_tokens":11,"completion_tokens":1}}'
+
+
+def events(eol, *data, before=""):
+    return before + "".join(f"data: {d}{eol}{eol}" for d in data)
+
+
+def test_usage_that_is_injected_is_taken_out_again():
+    """confirm: inject asks for usage in streams, and the client gets every byte but those of the event that brings it"""
+    long = '{"id":"c","choices":[],"usage":{},"pad":"' + "x" * 20000 + '"}'  # more than is kept back: not taken for it
+    streams = [(events(eol, EMPTY, ONE, BOTH), events(eol, FRAME), events(eol, "[DONE]")) for eol in ("\n", "\r\n", "\r")]
+    streams += [(events("\n", ONE, before="\ufeff: hello\n\n\n"), events("\n", FRAME, before="event: usage\n: more\n"), ": bye\n\n" + events("\n", "[DONE]")),
+                (events("\n", ONE), events("\n", FRAME.replace(',"usage"', ',\ndata: "usage"')), "data: [DONE]"),  # no end; and a frame of two lines
+                (events("\n", ONE, long), events("\n", FRAME), events("\n", "[DONE]")),
+                (events("\n", ONE), "", events("\n", "[DONE]"))]
+    for before, frame, after in streams:
+        for cut in (1, 7, 100000):
+            def answer(q, whole=(before + frame + after).encode(), cut=cut):
+                if cut == 1 and len(whole) > 5000:
+                    cut = 997
+                q.sse_head()
+                for i in range(0, len(whole), cut):
+                    q.chunk(whole[i:i + cut])
+                q.end()
+
+            e = FakeEngine(answer)
+            r = Router(config={"models": [{"name": MODEL, "confirm": "inject"}], "workers": [{"url": e.url}]}, ready=1)
+            sent = b'{"model": "%s", "stream" : true, "messages":[{"role":"user","content":"hi"}]}' % MODEL.encode()
+            status, _, got = http(r.port, "POST", "/v1/chat/completions", sent)
+            assert status == 200 and got == (before + after).encode(), (cut, frame, got)
+            assert e.requests[-1].body == sent[:-1] + b',"stream_options":{"include_usage":true}}', e.requests[-1].body
+            r.at_rest()
+            assert (r.metric('warmpath_prompt_tokens_confirmed_total{source="gpu"}') or 0) == (8 if frame else 0)
+            if cut == 7:
+                for options in ({"include_usage": True}, {"include_usage": False}, {"x": 1}):
+                    status, _, got = chat(r.port, stream=True, stream_options=options)
+                    assert status == 200 and got == (before + frame + after).encode() and json.loads(e.requests[-1].body)["stream_options"] == options
+                chat(r.port)
+                assert "stream_options" not in json.loads(e.requests[-1].body)
+                chat(r.port, stream=True, stream_options=None)
+                assert json.loads(e.requests[-1].body)["stream_options"] == {"include_usage": True}
+            r.end()
+            e.close()
+
+
+def test_streams_that_are_cut_while_usage_is_injected():
+    """what was kept back of an event goes to the client before the event that tells of the break"""
+    e = FakeEngine(lambda q: (q.sse_head(), q.chunk(events("\n", ONE).encode() + b'data: {"choi'), q.reset()))
+    r = Router(config={"models": [{"name": MODEL, "confirm": "inject"}], "workers": [{"url": e.url}]}, ready=1)
+    status, _, got = chat(r.port, stream=True)
+    assert status == 200 and got.startswith(events("\n", ONE).encode() + b'data: {"choi\n\ndata: {"error"'), got
+    r.at_rest()
+
+
+def test_injected_usage_confirms():
+    """with confirm: inject streams tell what the engine had, too; without, they do not"""
+    for confirm, want in (("inject", 5), ("passive", 0)):
+        r, e = fleet(1, config={"confirm": confirm})
+        prompt = numbers(100, 400)
+        completion(r.port, prompt)
+        equal(r, [e])
+        for _ in range(5):
+            status, _, body = http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": 2, "stream": True})
+            assert status == 200 and b"[DONE]" in body and b"usage" not in body, body
+        r.at_rest()
+        assert r.get("/workers/w0")["claims"] == want and r.get("/workers/w0")["claims_wrong"] == 0, confirm
+        r.end()
