@@ -104,10 +104,10 @@ static void wait_for_readers(struct wp_epoch *e)
 
 void wp_epoch_drain(struct wp_epoch *e)
 {
-    if (!e->n)
-        return;
-    wait_for_readers(e);
-    wp_epoch_reclaim(e);
+    while (e->n) { /* again when a reader came meanwhile that had read the time long before */
+        wait_for_readers(e);
+        wp_epoch_reclaim(e);
+    }
 }
 
 void wp_epoch_retire(struct wp_epoch *e, uint32_t kind, uint64_t ref)
