@@ -50,7 +50,7 @@ JOBS    = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small e2e diff asan tsan race fuzz replay \
+.PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small model e2e diff asan tsan race fuzz replay \
         bench bench-index lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -125,6 +125,29 @@ $(BUILD)/small/unit: $(SMALL:%.c=$(BUILD)/small/%.o)
 small: $(BUILD)/small/unit ## the index's unit tests with segments so small that short prompts cross many
 	$(FIXED) $(BUILD)/small/unit
 
+# The index's own code under all interleavings of short scenarios (tests/model/model.h); then with faults in it, each of which must be found.
+# One thread runs it, over memory of its own: sanitizers have nothing to see there.
+MODEL_C     := $(wildcard index/*.c tests/model/*.c)
+MODEL_OBJ   := $(MODEL_C:%.c=$(BUILD)/model/%.o)
+MODEL_BASE  := $(patsubst %,$(BUILD)/base/%.o,err map rng str)
+MODEL_CC    := $(CC) $(STD) $(DEPS) $(WARN) -Wno-shadow $(CFLAGS) -DWP_SEGMENT=4u -DWP_CHUNK=2u -include tests/model/shim.h
+MODEL_WRAP  := $(patsubst %,-Wl$(comma)--wrap=%,wp_epoch_init wp_epoch_enter wp_epoch_retire wp_slab_init sched_yield)
+MODEL_LINK  := $(CC) $(CFLAGS) $(LDFLAGS) $(MODEL_WRAP)
+$(MODEL_OBJ): $(BUILD)/model/%.o: %.c | $(NEED)
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(MODEL_CC) -MMD -MP -c -o $@ $<
+$(BUILD)/model/model: $(MODEL_OBJ) $(MODEL_BASE)
+	$(call say,LD,$@)
+	$(Q)$(MODEL_LINK) -o $@ $^ $(LIBS)
+model: $(if $(SANITIZE),,$(BUILD)/model/model) ## all interleavings of one writer and its readers in the index, and the same with planted faults
+ifeq ($(SANITIZE),)
+	@$(STEPS) 'interleavings=$(BUILD)/model/model' \
+	  'planted=$(PYTHON) tests/model/planted.py $(BUILD)/model "$(MODEL_CC) -c" "$(MODEL_OBJ)" "$(MODEL_LINK)" "$(MODEL_BASE) $(LIBS)"'
+else
+	@$(SUB) SANITIZE= model
+endif
+
 E2E := $(wildcard tests/e2e/run.py)
 e2e: $(BUILD)/warmpath ## the real binary on loopback: SET=core, slow, clients or all; ONLY=pattern
 	$(FIXED) $(PYTHON) tests/e2e/run.py --binary $(BUILD)/warmpath --set $(or $(SET),core) $(if $(ONLY),--only '$(ONLY)')
@@ -156,9 +179,9 @@ format: ## clang-format over our C files
 	clang-format -i $(wildcard $(foreach f,$(FLOORS),$f/*.[ch] $f/*/*.[ch]) tests/*/*.[ch] tests/*/*/*.[ch])
 
 # Everything that compiles, without running it.
-tests-built: $(BUILD)/warmpath $(BUILD)/unit $(BUILD)/small/unit $(BUILD)/tests/diff/dump_event $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
+tests-built: $(BUILD)/warmpath $(BUILD)/unit $(BUILD)/small/unit $(if $(SANITIZE),,$(BUILD)/model/model) $(BUILD)/tests/diff/dump_event $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
 
-RUN = 'unit=$(SUB) unit' 'small=$(SUB) small' 'replay=$(SUB) replay' 'diff=$(SUB) diff' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
+RUN = 'unit=$(SUB) unit' 'small=$(SUB) small' $(if $(SANITIZE),,'model=$(SUB) model') 'replay=$(SUB) replay' 'diff=$(SUB) diff' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
 test: ## unit tests, replayed corpora and the core end-to-end tests
 	@$(STEPS) 'build:first=$(SUB) tests-built' $(RUN)
 
@@ -261,4 +284,4 @@ check-install: # into a folder of the build, and away again
 clean: ## away with build/
 	rm -rf build
 
--include $(OBJ:.o=.d) $(SMALL:%.c=$(BUILD)/small/%.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/bench/index/*.c tests/race/*.c tests/diff/*.c))
+-include $(OBJ:.o=.d) $(SMALL:%.c=$(BUILD)/small/%.d) $(MODEL_OBJ:.o=.d) $(BUILD)/router/main.d $(patsubst %.c,$(BUILD)/%.d,$(UNIT) $(TLIB) $(wildcard tests/fuzz/*.c tests/bench/*.c tests/bench/index/*.c tests/race/*.c tests/diff/*.c))
