@@ -170,6 +170,14 @@ bool wp_pages_grow(struct wp_pages *p, size_t bytes)
     return true;
 }
 
+void wp_pages_touch(struct wp_pages *p)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (p->bytes)
+        madvise(p->at, p->bytes, MADV_POPULATE_WRITE); /* where it cannot, each page is found when it is touched */
+#endif
+}
+
 void wp_pages_drop(struct wp_pages *p, size_t from, size_t to)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -40,6 +40,7 @@ struct wp_pages {
 bool wp_pages_grow(struct wp_pages *p, size_t bytes);
 /* Gives back what is resident there, from and to being multiples of WP_PAGE; it stays usable, as zeros. */
 void wp_pages_drop(struct wp_pages *p, size_t from, size_t to);
+void wp_pages_touch(struct wp_pages *p); /* has the memory found now, all at once: cheaper than page by page */
 void wp_pages_fini(struct wp_pages *p);
 
 /*

@@ -516,14 +516,37 @@ bool wp_book_settle(struct wp_book *b, uint32_t n)
     return !moving(b);
 }
 
+/* The bucket itself, or where buckets that may have entries go on. */
+static uint32_t skip_dropped(const struct wp_book *b, uint32_t i)
+{
+    return moving(b) && !grows(b) && i == b->side[b->now].buckets ? b->dropped : i;
+}
+
+unsigned wp_book_read(const struct wp_book *b, uint32_t *at, uint64_t key[WP_BOOK_WAYS],
+                      uint32_t value[WP_BOOK_WAYS])
+{
+    uint32_t end = b->side[b->side[0].buckets < b->side[1].buckets].buckets;
+    unsigned n = 0;
+
+    for (; !n && *at < end; ++*at) {
+        *at = skip_dropped(b, *at);
+        if (*at == end)
+            break;
+        for (uint32_t m = b->at[*at].state & USED; m; m &= m - 1) {
+            key[n] = b->at[*at].key[__builtin_ctz(m)];
+            value[n++] = b->at[*at].value[__builtin_ctz(m)];
+        }
+    }
+    return n;
+}
+
 void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32_t *value),
                    void *ctx)
 {
     uint32_t end = b->side[b->side[0].buckets < b->side[1].buckets].buckets;
 
     for (uint32_t i = 0; i < end; i++) {
-        if (moving(b) && !grows(b) && i == b->side[b->now].buckets)
-            i = b->dropped;
+        i = skip_dropped(b, i);
         if (i == end)
             break;
         for (uint32_t m = b->at[i].state & USED; m; m &= m - 1) {

@@ -97,6 +97,8 @@ void wp_book_sweep(struct wp_book *b, bool (*fn)(void *ctx, uint64_t key, uint32
  */
 uint32_t wp_book_look(const struct wp_book *b, uint32_t from, uint32_t n, void (*fn)(void *ctx, uint64_t key, uint32_t value),
                       void *ctx);
+/* The entries of the next bucket from *at on that has any; *at moves on.  0: there are no more.  Changes nothing. */
+unsigned wp_book_read(const struct wp_book *b, uint32_t *at, uint64_t key[WP_BOOK_WAYS], uint32_t value[WP_BOOK_WAYS]);
 
 /* For idle times: moves up to n homes, if a table is being moved.  True: nothing is left to move. */
 bool wp_book_settle(struct wp_book *b, uint32_t n);

@@ -325,6 +325,23 @@ static void reload(struct admin_call *c)
     wp_buf_fini(&said);
 }
 
+static void snapshot(struct admin_call *c)
+{
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_buf b = {0};
+    int rc;
+
+    note(c, "snapshot", (struct wp_str){0});
+    rc = c->admin->snapshot(c->admin->arg, &err);
+    if (rc < 0) {
+        wp_reply_error(c->x, rc == WP_ENOTSUP ? 400 : rc == WP_EAGAIN ? 409 : 500, rc == WP_ENOTSUP ? "not_configured" : "snapshot_failed",
+                       NULL, NULL, 0, "%s", err.text);
+        return;
+    }
+    rc = wp_buf_adds(&b, "{\"snapshot\":\"begun\"}");
+    answer(c, rc, "application/json", &b);
+}
+
 /* clang-format off */
 static const struct admin_route routes[] = {
     {"GET",    "/livez",             livez,          true},
@@ -340,6 +357,7 @@ static const struct admin_route routes[] = {
     {"DELETE", "/workers/*",         remove_worker,  false},
     {"GET",    "/index",             index_state,    false},
     {"GET",    "/index/verify/*",    verify,         false},
+    {"POST",   "/index/snapshot",    snapshot,       false},
     {"GET",    "/decisions",         decisions,      false},
     {"GET",    "/decisions/*",       decision,       false},
     {"POST",   "/explain",           explain,        false},

@@ -14,6 +14,8 @@ struct wp_admin {
     void (*workers_changed)(void *arg);
     /* Reads the configuration again; appends what changed or what is wrong.  0 or negative. */
     int (*reload)(void *arg, struct wp_buf *said);
+    /* Begins a snapshot of the index.  0 or negative, with the reason. */
+    int (*snapshot)(void *arg, struct wp_err *err);
     void *arg;
 };
 

@@ -139,7 +139,8 @@ static const struct wp_conf_key health_rows[] = {
 };
 static const struct wp_conf_key index_rows[] = {
     ROW("cap_bytes", BYTES, "2Gi", "memory of the prefix index, and as much again for history; beyond, the oldest ends of prefixes go; needs a restart", C(index.cap_bytes), RESTART, RANGE(1048576, 17592186044416.0)),
-    LATER("snapshot"),
+    ROW("snapshot", STR, "", "file that keeps the index over a restart: read at the start, written now and then and at the end; empty: none", C(index.snapshot)),
+    ROW("snapshot_s", SECONDS, "300", "time between two snapshots; 0: only at the end and when asked for", C(index.snapshot_us), RANGE(0, 86400)),
     {0},
 };
 static const struct wp_conf_key log_rows[] = {

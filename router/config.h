@@ -92,6 +92,8 @@ struct wp_config {
     } health;
     struct {
         uint64_t cap_bytes;
+        char *snapshot;       /* file; "": none */
+        uint64_t snapshot_us; /* between two; 0: at the end and when asked alone */
     } index;
     struct {
         enum wp_log_level level;

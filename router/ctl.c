@@ -355,6 +355,7 @@ static const struct command {
     {"decisions",      "GET",    "/decisions?last=10",  false, show_decisions, "the last ten decisions"},
     {"decision",       "GET",    "/decisions/%s",       false, show_decisions, "one of them: decision ID"},
     {"index",          "GET",    "/index",              false, show_index,     "what the index holds, and how its feeds are"},
+    {"index snapshot", "POST",   "/index/snapshot",     false, show_plain,     "write the index to index.snapshot now"},
     {"query",          "POST",   "/query",              true,  show_query,     "what it claims of token ids: --body FILE, as docs/query.md has it"},
     {"query hash",     "POST",   "/query_by_hash",      true,  show_query,     "the same of block hashes"},
     {"reload",         "POST",   "/reload",             false, show_plain,     "read the configuration again"},

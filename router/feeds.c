@@ -5,6 +5,7 @@
 #include "adapters/events/ingest.h"
 #include "base/clock.h"
 #include "index/index.h"
+#include "router/warm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ struct watch_rank {
     struct wp_ingest *ingest;
     enum wp_feed_state state;
     bool resyncing;           /* a replay runs because its claims were wrong */
+    bool resumed;             /* it was restored from a snapshot, and its publisher may have to confirm it yet */
     double last_ts;           /* of the last batch, by the publisher's clock */
     uint64_t batches;
     struct wp_ingest_counts told; /* what the metrics know already */
@@ -78,6 +80,8 @@ static void tell_fleet(struct watch_rank *r, bool batch)
         if (s.rank == r->number)
             status = s;
     }
+    r->resumed = r->resumed && status.resumed;
+    told.unsure = r->resumed;
     told.block_size = size;
     told.next = status.next;
     told.window = wp_ingest_window(r->ingest);
@@ -229,7 +233,7 @@ static void abandon(struct watch *w)
 {
     const struct wp_rank_feed none = {.state = "none"};
 
-    for (uint32_t i = 0; w->feed && i < w->n_ranks; i++) {
+    for (uint32_t i = 0; i < w->n_ranks; i++) {
         wp_ingest_gone(w->rank[i].ingest);
         wp_fleet_feed(w->desk->gate->router->fleet, w->worker, i, &none);
     }
@@ -263,8 +267,30 @@ static int make_ingests(struct watch *w, struct wp_err *err)
     return 0;
 }
 
+/* What a snapshot had of the rank goes on, or is gone: where it is followed, or what about, is another one now. */
+static struct wp_sub_mark resume(struct watch *w, struct watch_rank *r)
+{
+    struct wp_warm_rank *warm = wp_fleet_take_warm(w->desk->gate->router->fleet, w->worker, r->number);
+    struct wp_sub_mark mark = {0};
+
+    if (!warm)
+        return mark;
+    if (warm->mark.next && strcmp(warm->events, w->events) == 0 && strcmp(warm->model, w->model) == 0 &&
+        !wp_worker_source(w->worker).bind && wp_ingest_resume(r->ingest, wp_buf_str(&warm->ingest)) == 0) {
+        mark = warm->mark;
+        r->resumed = true;
+    } else {
+        wp_log(WP_INFO, "kv_events", "worker=%s rank=%u what a snapshot had of it is dropped: it is followed otherwise now",
+               w->worker->conf.id, r->number);
+        wp_ingest_gone(r->ingest);
+    }
+    wp_warm_free(warm);
+    return mark;
+}
+
 static int open_feed(struct watch *w, struct wp_err *err)
 {
+    struct wp_sub_mark marks[WP_FEED_RANKS_MAX] = {{0}};
     struct wp_feed_source from = wp_worker_source(w->worker);
     struct wp_feed_conf fc = {
         .name = wp_str_of(w->worker->conf.id),
@@ -273,9 +299,12 @@ static int open_feed(struct watch *w, struct wp_err *err)
         .replay = w->replay[0] ? wp_str_of(w->replay) : (struct wp_str){0},
         .topic = from.topic[0] ? wp_str_of(from.topic) : (struct wp_str){0},
         .ranks = w->worker->n_ranks,
+        .marks = marks,
     };
     int rc = make_ingests(w, err);
 
+    for (uint32_t i = 0; rc == 0 && i < w->n_ranks && i < WP_FEED_RANKS_MAX; i++)
+        marks[i] = resume(w, &w->rank[i]);
     rc = rc ? rc : wp_feed_open(&w->feed, w->desk->feeds, &fc, &feed_ops, w, err);
     if (rc < 0)
         return rc;
@@ -299,6 +328,7 @@ static void try_open(struct watch *w)
         return;
     if (open_feed(w, &err) < 0) {
         w->refused = true;
+        abandon(w);
         wp_log(WP_ERROR, "kv_events", "worker=%s: %s; history stands in for its events", w->worker->conf.id, err.text);
     }
 }
@@ -316,6 +346,14 @@ static void see(void *arg, struct wp_worker *k) /* under the fleet's lock */
     struct wp_feed_desk *d = arg;
     struct wp_feed_source from = wp_worker_source(k);
     struct watch *w = find(d, k);
+
+    for (uint32_t i = 0; !from.events[0] && k->joined && i < k->n_ranks; i++)
+        if (k->rank[i].warm) { /* nobody will ever say what became of it */
+            wp_index_clear(wp_fleet_index(d->gate->router->fleet), k->rank[i].holder);
+            wp_warm_free(k->rank[i].warm);
+            k->rank[i].warm = NULL;
+            k->rank[i].unsure = false;
+        }
 
     if (!w && from.events[0]) {
         w = wp_calloc(1, sizeof *w);
@@ -464,6 +502,65 @@ static void on_scrape(void *arg)
         wp_gauge_set(WP_SERIES(d->lag, id), lag);
         wp_gauge_set(WP_SERIES(d->coverage, id), w->feed ? coverage : 0);
     }
+}
+
+/* ---- for a snapshot ---- */
+
+static int save_rank(struct watch *w, const struct watch_rank *r, struct wp_buf *out)
+{
+    struct wp_worker *k = w->worker;
+    struct wp_warm_rank rec = {.id = k->conf.id,
+                               .url = k->conf.url,
+                               .events = w->events,
+                               .replay = w->replay,
+                               .model = w->model,
+                               .rank = r->number,
+                               .ranks = w->n_ranks,
+                               .holder = k->rank[r->number].holder};
+    int rc;
+
+    for (size_t i = 0; i < wp_feed_publishers(w->feed); i++) {
+        struct wp_feed_status s;
+
+        wp_feed_status(w->feed, i, &s);
+        if (s.rank == r->number)
+            rec.mark = s.mark;
+    }
+    if (!rec.mark.next)
+        return 0;
+    rc = wp_ingest_save(r->ingest, &rec.ingest);
+    rc = rc ? rc : wp_warm_put(out, &rec);
+    wp_buf_fini(&rec.ingest);
+    return rc == WP_ENOTSUP ? 0 : rc;
+}
+
+struct saving {
+    struct wp_buf *out;
+    int rc;
+};
+
+static void save_warm(void *arg, struct wp_worker *k) /* under the fleet's lock: ranks whose feeds are not open yet */
+{
+    struct saving *s = arg;
+
+    for (uint32_t i = 0; s->rc == 0 && i < k->n_ranks; i++)
+        if (k->rank[i].warm)
+            s->rc = wp_warm_put(s->out, k->rank[i].warm);
+}
+
+int wp_feed_desk_save(struct wp_feed_desk *d, struct wp_buf *out)
+{
+    struct saving s = {.out = out};
+
+    wp_fleet_each(d->gate->router->fleet, save_warm, &s);
+    WP_LIST_EACH(&d->watches, at)
+    {
+        struct watch *w = WP_CONTAINER(at, struct watch, link);
+
+        for (uint32_t i = 0; s.rc == 0 && w->feed && i < w->n_ranks && !w->worker->gone; i++)
+            s.rc = save_rank(w, &w->rank[i], out);
+    }
+    return s.rc;
 }
 
 /* ---- life ---- */

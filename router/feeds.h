@@ -19,6 +19,8 @@ struct wp_feed_desk;
 int wp_feed_desk_create(struct wp_feed_desk **out, struct wp_gate *g, struct wp_err *err);
 /* Compares the fleet with the feeds that are open: opens and closes.  Call it when workers come, go or learn what they serve. */
 void wp_feed_desk_sync(struct wp_feed_desk *d);
+/* Appends a record (router/warm.h) for each rank of which the index may hold something.  Errors: WP_ENOMEM, WP_ETOOBIG. */
+int wp_feed_desk_save(struct wp_feed_desk *d, struct wp_buf *out);
 /* closed(arg) comes last, later than this call. */
 void wp_feed_desk_destroy(struct wp_feed_desk *d, void (*closed)(void *arg), void *arg);
 

@@ -62,6 +62,7 @@ static void on_scrape(void *arg)
     struct wp_fleet *f = arg;
     uint64_t now = wp_now_us();
     struct wp_index_stats s;
+    uint64_t unsure = 0;
     size_t history = 0;
 
     lock(f);
@@ -70,8 +71,10 @@ static void on_scrape(void *arg)
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
         const char *why;
 
-        for (uint32_t i = 0; i < w->n_ranks; i++)
+        for (uint32_t i = 0; i < w->n_ranks; i++) {
             history += wp_history_blocks(f->history, w->rank[i].holder);
+            unsure += wp_fleet_unsure(f, &w->rank[i]);
+        }
         wp_gauge_set(w->in_flight_gauge, wp_worker_in_flight(w));
         wp_gauge_set(w->backlog_gauge, (double)backlog_tokens(w));
         wp_gauge_set(w->up_gauge, wp_worker_ready(w, now, &why) || w->up ? 1 : 0);
@@ -82,7 +85,7 @@ static void on_scrape(void *arg)
     wp_gauge_set(f->index_blocks, (double)s.blocks);
     wp_gauge_set(f->index_locations, (double)s.locations);
     wp_gauge_set(f->index_floating, (double)s.floating);
-    wp_gauge_set(f->index_doubtful, (double)s.doubtful);
+    wp_gauge_set(f->index_doubtful, (double)(s.doubtful + unsure));
     wp_gauge_set(f->index_bytes, (double)s.bytes);
     wp_gauge_set(f->index_cap, (double)s.cap_bytes);
     wp_gauge_set(f->history_blocks, (double)history);
@@ -137,6 +140,7 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
     pthread_mutex_init(&f->lock, NULL);
     wp_list_init(&f->workers);
     wp_list_init(&f->ratios);
+    wp_list_init(&f->warm);
     f->mean_tokens = FIRST_MEAN_TOKENS;
     f->rng.state = conf->policy.conf.seed ? conf->policy.conf.seed : wp_rng_secret();
     f->spaces.seed = f->sized.seed = f->sticky.worker_of.seed = wp_rng_secret();
@@ -169,6 +173,9 @@ static void forget_rank(struct wp_fleet *f, struct wp_rank *r)
     size_t i = 0;
     uint64_t k, v;
 
+    wp_warm_free(r->warm);
+    r->warm = NULL;
+    r->unsure = false;
     forget_cache(f, r);
     wp_history_passed(f->history, r->holder, UINT64_MAX);
     /* Its number is given to another only when its last request has ended: their blocks are still counted under it. */
@@ -212,6 +219,8 @@ void wp_fleet_destroy(struct wp_fleet *f)
         wp_free(r->name);
         wp_free(r);
     }
+    WP_LIST_EACH(&f->warm, at)
+    wp_warm_free(WP_CONTAINER(at, struct wp_warm_rank, link));
     if (f->policy)
         f->policy->ops->destroy(f->policy);
     wp_history_destroy(f->history);
@@ -282,7 +291,9 @@ static int make_room(struct wp_fleet *f, size_t more)
 static int take_holders(struct wp_fleet *f, struct wp_worker *w, struct wp_err *err)
 {
     for (uint32_t i = 0; i < w->n_ranks; i++) {
-        int rc = wp_index_holder(f->index, WP_HOLDER_RANK, WP_NO_HOLDER, &w->rank[i].holder, err);
+        int rc = wp_fleet_rewarm(f, w, &w->rank[i])
+                     ? 0
+                     : wp_index_holder(f->index, WP_HOLDER_RANK, WP_NO_HOLDER, &w->rank[i].holder, err);
 
         if (rc < 0) {
             while (i-- > 0)
@@ -347,6 +358,7 @@ int wp_fleet_remove(struct wp_fleet *f, struct wp_str id)
     w = find(f, id);
     if (w)
         forget_worker(f, w);
+    wp_fleet_drop_cold(f);
     unlock(f);
     return w ? 0 : WP_ENOENT;
 }
@@ -441,6 +453,8 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
             for (uint32_t i = 0; i < w->n_ranks; i++)
                 wp_index_doubt(f->index, w->rank[i].holder);
         wp_worker_probed(w, facts, conf);
+        if (w->joined && !wp_list_empty(&f->warm))
+            wp_fleet_drop_cold(f);
         wp_worker_others(w, facts, f->mean_tokens);
         if (was_up && !w->up)
             atomic_fetch_add(&f->downs, 1);
@@ -491,6 +505,7 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
     r->coverage = told->coverage;
     r->next = told->next;
     r->window = told->window;
+    r->unsure = told->unsure;
     if (told->block_size && !w->conf.block_size && !w->block_size_told) {
         w->block_size = told->block_size;
         w->block_size_told = true;

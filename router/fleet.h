@@ -17,6 +17,13 @@
 struct wp_fleet;
 
 int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct wp_metrics *metrics, struct wp_err *err);
+/*
+ * Before the first worker: the index of a snapshot's file takes the empty one's place.  Ranks of the same workers take their holders again.
+ * Errors: WP_ENOENT (there is no such file), others with the reason; then the index stays empty.
+ */
+int wp_fleet_restore(struct wp_fleet *f, const char *file, struct wp_err *err);
+void wp_fleet_restored(struct wp_fleet *f); /* after the configured workers: what is of others is dropped */
+struct wp_warm_rank *wp_fleet_take_warm(struct wp_fleet *f, struct wp_worker *w, uint32_t rank); /* the caller's to free; NULL: none */
 void wp_fleet_destroy(struct wp_fleet *f); /* after every placement has ended */
 
 /* Workers.  Errors of add: WP_EEXIST (the id is taken), WP_ENOMEM, WP_EINVAL. */
@@ -44,6 +51,7 @@ struct wp_rank_feed {
     bool fed, live;
     const char *state; /* in a word, static */
     bool batch;        /* one was applied just now */
+    bool unsure;       /* what it holds is a snapshot's, and nothing has confirmed it yet */
     double coverage;
     uint64_t next;       /* number of the batch that is expected */
     uint32_t block_size; /* that its events are in; 0: not known */

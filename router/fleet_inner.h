@@ -8,6 +8,7 @@
 #include "index/history.h"
 #include "router/fleet.h"
 #include "router/sticky.h"
+#include "router/warm.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,6 +30,7 @@ struct wp_fleet {
     struct wp_list workers;
     size_t n_workers, n_ranks;
     struct wp_index *index;
+    struct wp_list warm; /* records of a snapshot that no feed has taken yet */
     struct wp_history *history;
     struct wp_policy *policy;
     char policy_name[24];
@@ -62,6 +64,12 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
 /* Where the feed must have come to, that a request which ended then is passed. */
 uint64_t wp_fleet_passed_mark(uint64_t end_us);
+/* fleet_warm.c, with the lock held: the rank takes its record and holder of a snapshot; what is in doubt beyond what the index says. */
+bool wp_fleet_rewarm(struct wp_fleet *f, const struct wp_worker *w, struct wp_rank *r);
+void wp_fleet_drop_cold(struct wp_fleet *f); /* records that no worker will take any more, and their holders */
+uint64_t wp_fleet_unsure(const struct wp_fleet *f, const struct wp_rank *r);
+/* As wp_index_holder_stats(); of a rank that is unsure, all is in doubt. */
+void wp_fleet_rank_stats(const struct wp_fleet *f, const struct wp_rank *r, uint64_t tier[WP_TIER_MAX], uint64_t *doubtful);
 /* The space of a model at a block size; 0xFFFFFFFF when none could be made. */
 uint32_t wp_fleet_space(struct wp_fleet *f, struct wp_str base, uint32_t block_size, enum wp_prompt_kind kind);
 

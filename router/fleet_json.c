@@ -48,7 +48,7 @@ static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint
         const struct wp_rank *r = &w->rank[i];
         uint64_t tier[WP_TIER_MAX], doubtful;
 
-        wp_index_holder_stats(f->index, r->holder, tier, &doubtful);
+        wp_fleet_rank_stats(f, r, tier, &doubtful);
         s.in_flight += r->load.in_flight;
         s.decoding += r->load.decoding;
         s.backlog_tokens += r->load.prefill_tokens;

@@ -41,7 +41,7 @@ static int rank_json(struct wp_fleet *f, const struct wp_worker *w, const struct
     uint64_t tier[WP_TIER_MAX], doubtful, blocks, bytes;
     int rc = wp_buf_adds(b, "{\"worker\":");
 
-    wp_index_holder_stats(f->index, r->holder, tier, &doubtful);
+    wp_fleet_rank_stats(f, r, tier, &doubtful);
     wp_index_holder_size(f->index, r->holder, &blocks, &bytes);
     rc = rc ? rc : wp_buf_json(b, wp_str_of(w->conf.id));
     rc = rc ? rc : wp_buf_printf(b, ",\"rank\":%u,\"blocks\":%llu,\"gpu\":%llu,\"cpu\":%llu,\"disk\":%llu,\"remote\":%llu,\"doubtful\":%llu,"
@@ -129,6 +129,13 @@ int wp_fleet_index_json(struct wp_fleet *f, const struct wp_index_prefix *top, s
 
     pthread_mutex_lock(&f->lock);
     wp_index_stats(f->index, &s);
+    WP_LIST_EACH(&f->workers, at)
+    {
+        const struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        for (uint32_t i = 0; i < w->n_ranks; i++)
+            s.doubtful += wp_fleet_unsure(f, &w->rank[i]);
+    }
     rc = wp_buf_printf(b, "{\"blocks\":%llu,\"locations\":%llu,\"floating\":%llu,\"doubtful\":%llu,\"bytes\":%llu,\"cap_bytes\":%llu,"
                           "\"evicted\":%llu,\"in_flight_blocks\":%zu,",
                        (unsigned long long)s.blocks, (unsigned long long)s.locations, (unsigned long long)s.floating,

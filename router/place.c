@@ -90,7 +90,7 @@ static void spread(struct wp_fleet *f, const struct wp_want *want, const struct 
         slower = 0;
     }
     v->hit_tier[0] = v->hit_tokens - slower;
-    v->doubtful = row ? as_tokens(want, h, row->doubtful) : 0;
+    v->doubtful = row ? as_tokens(want, h, r->unsure ? row->blocks : row->doubtful) : 0;
     if (v->doubtful > v->hit_tokens)
         v->doubtful = v->hit_tokens;
 }

@@ -240,7 +240,7 @@ static size_t match_worker(struct wp_fleet *f, const struct query *q, const stru
         struct rank_match *r = &out[i];
         uint64_t tier[WP_TIER_MAX], doubtful;
 
-        wp_index_holder_stats(f->index, w->rank[i].holder, tier, &doubtful);
+        wp_fleet_rank_stats(f, &w->rank[i], tier, &doubtful);
         *r = (struct rank_match){
             w, i, w->block_size, row ? row->blocks : 0, tier[WP_TIER_GPU], {{0}, {0}}};
         wp_index_reach(f->index, w->rank[i].holder, space, local, r->blocks, &r->reach);

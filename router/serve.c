@@ -15,6 +15,7 @@
 #include "router/gate.h"
 #include "router/machine.h"
 #include "router/probe.h"
+#include "router/snapshot.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct serve {
     struct wp_admin admin;
     struct wp_prober *prober;
     struct wp_feed_desk *desk;
+    struct wp_snapshots *snapshots;
     uv_signal_t hup, term, intr;
     unsigned open; /* signal handles and the admin server, until closed */
     bool closing;
@@ -259,6 +261,7 @@ static bool before_close(void *arg)
         return false;
     if (!s->closing) {
         s->closing = true;
+        wp_snapshots_finish(s->snapshots);
         wp_prober_destroy(s->prober);
         s->prober = NULL;
         wp_feed_desk_destroy(s->desk, one_closed, s);
@@ -311,6 +314,13 @@ static void on_probed(void *arg)
     wp_feed_desk_sync(s->desk);
 }
 
+static int take_snapshot(void *arg, struct wp_err *err)
+{
+    struct serve *s = arg;
+
+    return s->closing || !s->snapshots ? wp_fail(err, WP_EAGAIN, "the router is shutting down") : wp_snapshots_take(s->snapshots, err);
+}
+
 static int watch_signals(struct serve *s, struct wp_err *err)
 {
     struct {
@@ -346,7 +356,7 @@ static int listen_all(struct serve *s, struct wp_err *err)
     int rc;
 
     wp_server_conf_from(&admin, r->settings);
-    s->admin = (struct wp_admin){.gate = &r->gate[0], .workers_changed = workers_changed, .reload = reload, .arg = s};
+    s->admin = (struct wp_admin){.gate = &r->gate[0], .workers_changed = workers_changed, .reload = reload, .snapshot = take_snapshot, .arg = s};
     rc = wp_server_create(&s->admin.server, &r->gate[0].loop, &admin, err);
     if (rc < 0)
         return wp_wrap(err, "admin port");
@@ -378,6 +388,29 @@ static void *run_gate(void *arg)
     return NULL;
 }
 
+/* What cannot be read is told, and the router starts with nothing known. */
+static void restore(struct wp_fleet *f, const struct wp_config *conf)
+{
+    uint64_t then = wp_now_us();
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_index_stats is;
+    int rc;
+
+    if (!conf->index.snapshot[0])
+        return;
+    rc = wp_fleet_restore(f, conf->index.snapshot, &err);
+    if (rc == WP_ENOENT) {
+        wp_log(WP_INFO, "snapshot", "%s: there is none yet", conf->index.snapshot);
+    } else if (rc < 0) {
+        wp_log(WP_ERROR, "snapshot", "refused, starting with an empty index: %s", err.text);
+    } else {
+        wp_index_stats(wp_fleet_index(f), &is);
+        wp_log(WP_INFO, "snapshot", "%s: restored %llu blocks at %llu locations in %.3f s; in doubt until the feeds confirm them",
+               conf->index.snapshot, (unsigned long long)is.blocks, (unsigned long long)is.locations,
+               (double)(wp_now_us() - then) / 1e6);
+    }
+}
+
 static int start(struct serve *s, struct wp_err *err)
 {
     struct wp_router *r = &s->router;
@@ -390,10 +423,13 @@ static int start(struct serve *s, struct wp_err *err)
     if (rc == 0)
         wp_counters_make(&r->count, r->metrics);
     rc = rc ? rc : wp_fleet_create(&r->fleet, conf, r->metrics, err);
+    if (rc == 0)
+        restore(r->fleet, conf);
     for (size_t i = 0; rc == 0 && i < conf->n_workers; i++)
         rc = wp_fleet_add(r->fleet, &conf->workers[i], conf, err);
     if (rc < 0)
         return rc;
+    wp_fleet_restored(r->fleet);
     r->gate = wp_calloc(conf->threads, sizeof *r->gate);
     if (!r->gate)
         return wp_fail(err, WP_ENOMEM, "out of memory");
@@ -407,6 +443,7 @@ static int start(struct serve *s, struct wp_err *err)
     rc = watch_signals(s, err);
     rc = rc ? rc : listen_all(s, err);
     rc = rc ? rc : wp_feed_desk_create(&s->desk, &r->gate[0], err);
+    rc = rc ? rc : wp_snapshots_create(&s->snapshots, &r->gate[0], s->desk, err);
     rc = rc ? rc : wp_prober_create(&s->prober, &r->gate[0], on_probed, s, err);
     if (rc < 0)
         return rc;
@@ -423,6 +460,7 @@ static void finish(struct serve *s)
     for (size_t i = 0; i < r->n_gates; i++)
         wp_gate_fini(&r->gate[i]);
     wp_free(r->gate);
+    wp_snapshots_destroy(s->snapshots);
     wp_fleet_destroy(r->fleet);
     wp_metrics_destroy(r->metrics);
     wp_settings_unref(r->settings);

@@ -37,6 +37,8 @@ struct wp_rank {
     bool fed;        /* it has a feed of KV events */
     bool live;       /* that feed is connected and knows where it stands */
     uint64_t next;          /* number of the batch that the feed expects */
+    bool unsure;     /* what the index says of it is from a snapshot, and its publisher has not confirmed it yet: all is in doubt */
+    struct wp_warm_rank *warm; /* its record of a snapshot, until its feed is opened; of the fleet's list */
     const char *feed_state; /* of that feed, in a word; "none" without one */
     uint32_t window; /* blocks of the narrowest sliding window that its feed has shown; 0: none */
     struct wp_trust trust;   /* in what its events claim */

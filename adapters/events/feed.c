@@ -103,6 +103,8 @@ static int open_rank(struct wp_feed *f, uint32_t rank, struct wp_err *err)
 
     if (!p)
         return wp_fail(err, WP_ENOMEM, "%s", wp_strerror(WP_ENOMEM));
+    if (f->conf.marks && !f->conf.bind)
+        wp_subscriber_resume(&p->sub, &f->conf.marks[rank]);
     if (!f->conf.bind)
         return wp_publisher_connect(p, err);
     wp_endpoint_text(&f->events, rank, NULL, endpoint);
@@ -130,6 +132,7 @@ int wp_feed_open(struct wp_feed **out, struct wp_feeds *feeds, const struct wp_f
         feed_free(f);
         return rc;
     }
+    f->conf.marks = NULL;
     *out = f;
     return 0;
 }
@@ -169,6 +172,8 @@ void wp_feed_status(const struct wp_feed *f, size_t i, struct wp_feed_status *ou
 
     *out = (struct wp_feed_status){
         .rank = p->rank,
+        .resumed = p->sub.resumed,
+        .mark = wp_subscriber_mark(&p->sub),
         .whole = wp_subscriber_whole(&p->sub),
         .timed = p->sub.timed,
         .last_ts = p->sub.last_ts,

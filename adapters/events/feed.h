@@ -42,6 +42,7 @@ struct wp_feed_conf {
     uint64_t reply_us, grace_us;                 /* 0: 5 s, 30 s */
     unsigned heartbeat_ms, heartbeat_timeout_ms; /* 0: 5,000 and 15,000 */
     size_t pending_max, pending_bytes;           /* 0: as subscriber.h has it */
+    const struct wp_sub_mark *marks; /* of each rank, used by the open alone: where to go on; not when bound.  NULL: nowhere */
 };
 
 /* A callback may close the feed; then it hears no more but closed. */
@@ -58,6 +59,8 @@ struct wp_feed_ops {
 
 /* One publisher as it is now. */
 struct wp_feed_status {
+    bool resumed;  /* goes on from a mark that nothing has proved yet */
+    struct wp_sub_mark mark;
     uint32_t rank;
     enum wp_feed_state state;
     const char *why; /* good until the next turn of the loop */

@@ -75,6 +75,14 @@ void wp_ingest_doubt(struct wp_ingest *p);
 /* It started anew, or stayed away: what it contributed is no more, and what was learnt of it may be otherwise now. */
 void wp_ingest_gone(struct wp_ingest *p);
 
+/*
+ * What it takes for granted, as bytes, and back into one that is as created, for a holder that has what it had.  Tiers of blocks to come are left
+ * out.  save: WP_ENOTSUP when parts of blocks are kept (they are not saved: what was contributed cannot be gone on with), WP_ENOMEM.
+ * resume: WP_EINVAL when the bytes are none, or of another block size; then it is as created.
+ */
+int wp_ingest_save(const struct wp_ingest *p, struct wp_buf *out);
+int wp_ingest_resume(struct wp_ingest *p, struct wp_str saved);
+
 /* The engine said its block size.  Another one than before: as after wp_ingest_gone(). */
 void wp_ingest_block_size(struct wp_ingest *p, uint32_t block_size);
 uint32_t wp_ingest_its_block_size(const struct wp_ingest *p); /* that prompts are matched at; 0: not known yet */

@@ -214,7 +214,7 @@ static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload,
 
     s->known = true;
     s->next = seq + 1; /* seq is below the end mark */
-    s->fresh = false;
+    s->fresh = s->resumed = false;
     s->dup_run = 0;
     if (action == WP_SUB_HOLE_CLEAR_APPLY) {
         s->counts.holes++;
@@ -243,8 +243,8 @@ static void take(struct wp_subscriber *s, uint64_t seq, struct wp_str payload,
 /* A number that is not lower than the one expected. */
 static void advance(struct wp_subscriber *s, uint64_t seq, struct wp_str payload)
 {
-    bool hole = s->known && seq > s->next &&
-                !(s->back && s->next == 0); /* a resync has no beginning to miss */
+    bool missing = seq > s->next && !(s->back && s->next == 0); /* a resync has no beginning to miss */
+    bool hole = s->known && (missing || s->resumed);
 
     take(s, seq, payload, hole ? WP_SUB_HOLE_CLEAR_APPLY : WP_SUB_APPLY);
 }
@@ -410,6 +410,7 @@ static void on_end(struct wp_subscriber *s, uint64_t now_us)
         return;
     }
     s->probing = s->foreign = false; /* it no longer knows our last batch: a new incarnation */
+    s->resumed = false;
     s->next = 0;
     restarted(s);
     ask(s, 0, now_us);
@@ -425,7 +426,7 @@ static void on_probe(struct wp_subscriber *s, uint64_t seq, struct wp_str payloa
 
     s->foreign = !same;
     if (same)
-        s->probing = s->fresh = false;
+        s->probing = s->fresh = s->resumed = false;
     tell_seq(s, same ? WP_SUB_PROBE_OK : WP_SUB_PROBE_MISMATCH, seq);
 }
 
@@ -481,7 +482,7 @@ void wp_subscriber_timeout(struct wp_subscriber *s, uint64_t now_us)
     if (s->probing && s->foreign) { /* silent, but known to be another incarnation */
         step.clear = WP_CLEAR_GONE;
         restarted(s);
-        s->known = false;
+        s->known = s->resumed = false;
     }
     s->probing = s->foreign = false;
     s->conf.step(s->conf.arg, &step);
@@ -528,10 +529,27 @@ void wp_subscriber_forget(struct wp_subscriber *s)
     drop_held(s);
     s->known = s->timed = s->probing = s->asking = s->replaying = s->gapped = s->foreign =
         s->fresh = false;
-    s->begun = s->heard = false;
+    s->begun = s->heard = s->resumed = false;
     s->back = 0;
     s->dup_run = 0;
     s->lacks = LACKS_ALL;
+}
+
+struct wp_sub_mark wp_subscriber_mark(const struct wp_subscriber *s)
+{
+    return (struct wp_sub_mark){s->known && s->begun ? s->next : 0, s->last_ts, s->timed,
+                                !s->lacks};
+}
+
+void wp_subscriber_resume(struct wp_subscriber *s, const struct wp_sub_mark *m)
+{
+    if (!m->next)
+        return;
+    s->known = s->begun = s->resumed = true;
+    s->next = m->next;
+    s->timed = m->timed;
+    s->last_ts = m->last_ts;
+    s->lacks = m->whole ? NULL : LACKS_START;
 }
 
 void wp_subscriber_init(struct wp_subscriber *s, const struct wp_sub_conf *conf)

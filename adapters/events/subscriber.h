@@ -127,6 +127,7 @@ struct wp_subscriber {
     bool foreign;   /* the probe came back as another batch */
     bool fresh;     /* connected anew, nothing heard on this connection yet */
     bool begun;     /* something was applied since the last restart */
+    bool resumed;   /* goes on from a mark, and nothing has shown yet that this is the publisher it is of */
     const char *lacks; /* why not all is known, or NULL */
     struct wp_list pending; /* oldest first */
     size_t held, held_bytes;
@@ -138,6 +139,19 @@ enum { WP_SUB_SEEN = 512 };      /* batches that are known again by number and t
 
 void wp_subscriber_init(struct wp_subscriber *s, const struct wp_sub_conf *conf);
 void wp_subscriber_fini(struct wp_subscriber *s);
+
+/* Where a subscriber stands: to be kept beside what was applied, and gone on from in another process. */
+struct wp_sub_mark {
+    uint64_t next;  /* the number expected; 0: nothing was applied */
+    double last_ts; /* of the batch before it, if timed */
+    bool timed, whole;
+};
+struct wp_sub_mark wp_subscriber_mark(const struct wp_subscriber *s);
+/*
+ * Goes on from a mark, before it is connected for the first time.  The first replay asks for the batch before the mark: the same batch
+ * proves it, another one or none is a restart, and if the publisher keeps it no longer, or has no replay, the next batch comes with a hole.
+ */
+void wp_subscriber_resume(struct wp_subscriber *s, const struct wp_sub_mark *m);
 
 /* The publisher's live socket is connected, for the first time or anew. */
 void wp_subscriber_connected(struct wp_subscriber *s, uint64_t now_us);

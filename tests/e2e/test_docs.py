@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 
 import lib
 from lib import Engine, Router, http
@@ -45,7 +46,8 @@ class Stage:
 
     def __init__(self):
         self.engine, self.second = Engine("--speed", 50, model="demo"), Engine(model="demo")
-        conf = {"models": [{"name": "demo"}], "workers": [{"id": "gpu-1", "url": self.engine.url, "tags": {"zone": "a"}}]}
+        conf = {"models": [{"name": "demo"}], "workers": [{"id": "gpu-1", "url": self.engine.url, "tags": {"zone": "a"}}],
+                "index": {"snapshot": os.path.join(tempfile.mkdtemp(), "index.snapshot")}}
         self.router = Router(config=conf, ready=1)
         for _ in range(2):
             assert http(self.router.port, "POST", "/v1/completions", {"model": "demo", "prompt": list(range(1, 2001)), "max_tokens": 4})[0] == 200
