@@ -31,7 +31,7 @@ static void put(uint64_t *set, uint32_t holder)
 }
 
 static void take_holder(const struct wp_index *ix, uint32_t holder, struct wp_census *c,
-                        uint64_t *live, uint64_t *restricted, uint32_t *node, uint64_t *ranks,
+                        uint64_t *live, uint64_t *restricted, uint32_t *node, uint64_t *ranks, uint32_t *first,
                         struct wp_census_window *window)
 {
     const struct wp_holder *h = &ix->holders[holder];
@@ -44,6 +44,7 @@ static void take_holder(const struct wp_index *ix, uint32_t holder, struct wp_ce
             put(ranks + (size_t)c->n_nodes * c->words, r);
         node[c->n_nodes++] = holder;
     }
+    first[holder] = c->n_windows;
     for (int k = 0; h->windows && k < WP_WINDOWS_MAX; k++)
         if (wp_window_restricts(&h->window[k])) {
             put(restricted, holder);
@@ -59,27 +60,31 @@ int wp_census_make(struct wp_index *ix)
     struct wp_census *old = atomic_load_explicit(&ix->census, memory_order_relaxed), *c;
     uint64_t *at;
     struct wp_census_window *window;
-    uint32_t *node;
+    uint32_t *node, *first;
 
-    c = wp_calloc(1, sizeof *c + (n + sets * s.words) * sizeof *at + s.windows * sizeof *window +
-                         s.nodes * sizeof *node);
+    c = wp_calloc(1, sizeof *c + (n + sets * s.words) * sizeof *at +
+                         (s.windows + 1) * sizeof *window +
+                         (s.nodes + ix->n_holders) * sizeof *node);
     if (!c)
         return WP_ENOMEM;
     at = (uint64_t *)(c + 1);
     window = (struct wp_census_window *)(at + n + sets * s.words);
-    node = (uint32_t *)(window + s.windows);
+    node = (uint32_t *)(window + s.windows + 1);
+    first = node + s.nodes;
     c->words = (uint32_t)s.words;
     c->n_spaces = ix->n_spaces;
     for (uint32_t i = 0; i < ix->n_spaces; i++)
         at[i] = ix->spaces[i].root;
     for (uint32_t i = 0; i < ix->n_holders; i++)
-        take_holder(ix, i, c, at + n, at + n + s.words, node, at + n + 2 * s.words, window);
+        take_holder(ix, i, c, at + n, at + n + s.words, node, at + n + 2 * s.words, first, window);
+    window[c->n_windows].holder = WP_NO_HOLDER;
     c->root = at;
     c->live = at + n;
     c->restricted = at + n + s.words;
     c->ranks = at + n + 2 * s.words;
     c->node = node;
     c->window = window;
+    c->first_window = first;
     ix->words = c->words;
     atomic_store_explicit(&ix->census, c, memory_order_release);
     if (old)

@@ -197,10 +197,11 @@ struct wp_census {
     const uint64_t *restricted; /* set */
     const uint32_t *node;       /* holders that are nodes with ranks */
     const uint64_t *ranks;      /* a set for each of them */
+    const uint32_t *first_window; /* of a holder that is restricted, among the next */
     const struct wp_census_window {
         uint32_t holder, blocks;
         uint8_t number;
-    } * window; /* those that restrict, by holder */
+    } * window; /* those that restrict, by holder; then one of WP_NO_HOLDER */
 };
 
 struct wp_run_list {

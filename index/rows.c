@@ -332,59 +332,36 @@ static bool has_in_group(const struct wp_walk *w, const struct wp_census_window 
     return !in(w->own, g->holder) || in(w->window[g->number], g->holder);
 }
 
-/* The holder of the row has the blocks at hand, the last `blocks` of the row: which of them are
- * ends that it can use? */
-static void restrict_one(struct wp_walk *w, uint32_t first, uint32_t n,
-                         const struct wp_overlap_row *row, uint32_t blocks, unsigned tier,
-                         bool doubtful)
+/*
+ * The holder of the row has the blocks at hand, the last `blocks` of the row: is the last of them
+ * an end that it can use?  If it is not, none of those before is: they are the same all along.
+ */
+static void restrict_one(struct wp_walk *w, uint32_t holder, const struct wp_overlap_row *row,
+                         uint32_t blocks)
 {
-    const struct wp_census_window *g = &w->census->window[first];
-    struct wp_overlap_window *own = &w->o->window[g->holder];
+    struct wp_overlap_window *own = &w->o->window[holder];
+    uint32_t k = row->blocks;
+    bool enough = true;
 
-    for (uint32_t b = 1; b <= blocks; b++) {
-        uint32_t k = row->blocks - blocks + b;
-        bool enough = true;
+    for (const struct wp_census_window *g = &w->census->window[w->census->first_window[holder]];
+         g->holder == holder; g++) {
+        uint32_t *run = &own->run[g->number];
 
-        for (uint32_t i = 0; i < n; i++) {
-            own->run[g[i].number] = has_in_group(w, &g[i]) ? own->run[g[i].number] + 1 : 0;
-            if (own->run[g[i].number] < (k < g[i].blocks ? k : g[i].blocks))
-                enough = false;
-        }
-        if (!enough)
-            continue;
-        own->best = *row;
-        own->best.blocks = k;
-        own->best.tier[tier] -= blocks - b;
-        own->best.doubtful -= doubtful ? blocks - b : 0;
+        *run = has_in_group(w, g) ? *run + blocks : 0;
+        enough = enough && *run >= (k < g->blocks ? k : g->blocks);
     }
-}
-
-/* The tier in which the holder's blocks at hand count. */
-static unsigned tier_at_hand(const struct wp_walk *w, uint32_t holder)
-{
-    unsigned t = 0;
-
-    while (t + 1 < WP_TIER_MAX && !in(w->held[t], holder))
-        t++;
-    return t;
+    if (enough)
+        own->best = *row;
 }
 
 static void restrict_all(struct wp_walk *w, uint32_t upto, uint32_t blocks)
 {
-    const struct wp_census *c = w->census;
+    for (size_t at = 0; at < w->o->n; at++) {
+        const struct wp_overlap_row *row = &w->o->row[at];
 
-    for (uint32_t i = 0, n; i < c->n_windows; i += n) {
-        uint32_t holder = c->window[i].holder;
-        const struct wp_overlap_row *row;
-        unsigned tier;
-
-        for (n = 1; i + n < c->n_windows && c->window[i + n].holder == holder;)
-            n++;
-        row = wp_overlap_of(w->o, holder);
-        if (!row || row->blocks != upto)
-            continue;
-        tier = tier_at_hand(w, holder);
-        restrict_one(w, i, n, row, blocks, tier, !in(w->sure[tier], holder));
+        for (size_t k = 0; row->blocks == upto && k < w->words; k++)
+            for (uint64_t bits = row->set[k] & w->census->restricted[k]; bits; bits &= bits - 1)
+                restrict_one(w, (uint32_t)(k * 64) + (uint32_t)__builtin_ctzll(bits), row, blocks);
     }
 }
 
