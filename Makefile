@@ -129,7 +129,7 @@ small: $(BUILD)/small/unit ## the index's unit tests with segments so small that
 # One thread runs it, over memory of its own: sanitizers have nothing to see there.
 MODEL_C     := $(wildcard index/*.c tests/model/*.c)
 MODEL_OBJ   := $(MODEL_C:%.c=$(BUILD)/model/%.o)
-MODEL_BASE  := $(patsubst %,$(BUILD)/base/%.o,err map rng str)
+MODEL_BASE  := $(patsubst %,$(BUILD)/base/%.o,err frames map rng str)
 MODEL_CC    := $(CC) $(STD) $(DEPS) $(WARN) -Wno-shadow $(CFLAGS) -DWP_SEGMENT=4u -DWP_CHUNK=2u -include tests/model/shim.h
 MODEL_WRAP  := $(patsubst %,-Wl$(comma)--wrap=%,wp_epoch_init wp_epoch_enter wp_epoch_retire wp_slab_init sched_yield)
 MODEL_LINK  := $(CC) $(CFLAGS) $(LDFLAGS) $(MODEL_WRAP)
