@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tests/lib/oracle.h - what the index must answer, by brute force.
- * Written from the words of index/index.h and index/tree.h's story, with plain lists and linear search, and sharing no
+ * Written from the words of index/index.h and index/inside.h's story, with plain lists and linear search, and sharing no
  * code with index/: only the event and the result of index/index.h.  A block's place is spelt out as the whole path of
  * local hashes from its start, so there is no tree, no hash table and no link that could be wrong in the same way.
  * Unbounded: no cap, no floating_max.  Out of memory or out of room it ends the program.
