@@ -222,7 +222,7 @@ static void show_top(json_t *list)
                text(p, "model"));
         for (size_t k = 0; k < json_array_size(held); k++)
             printf(" %s/%.0f", text(json_array_get(held, k), "worker"), number(json_array_get(held, k), "rank"));
-        puts(json_array_size(held) < number(p, "holders") ? " ..." : "");
+        puts((double)json_array_size(held) < number(p, "holders") ? " ..." : "");
     }
 }
 
@@ -235,7 +235,7 @@ static void show_hashes(json_t *t, const char *count, const char *list, const ch
     printf("      %.0f %s:", number(t, count), what);
     for (size_t i = 0; i < json_array_size(hashes); i++)
         printf(" %s", json_string_value(json_array_get(hashes, i)));
-    puts(json_array_size(hashes) < number(t, count) ? " ..." : "");
+    puts((double)json_array_size(hashes) < number(t, count) ? " ..." : "");
 }
 
 static const char *known_number(json_t *o, const char *key, char text_[32])
