@@ -29,7 +29,7 @@ struct ending { /* a request that is over, until the feed has passed its end */
     uint64_t mark;
     struct wp_history_ends ends;
     size_t n;
-    uint64_t chain[];
+    uint64_t hashes[]; /* n of the chain, then n local ones */
 };
 
 struct lane {
@@ -411,23 +411,28 @@ void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const
 }
 
 int wp_history_end_at(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[],
-                      size_t n, struct wp_history_ends ends, uint64_t mark)
+                      const uint64_t local[], size_t n, struct wp_history_ends ends, uint64_t mark)
 {
     struct lane *l = lane_of(h, holder, space);
-    struct ending *e = l && n <= BLOCKS_MAX ? wp_malloc(sizeof *e + n * sizeof chain[0]) : NULL;
+    struct ending *e =
+        l && n <= BLOCKS_MAX ? wp_malloc(sizeof *e + 2 * n * sizeof e->hashes[0]) : NULL;
 
     if (!e) {
         wp_history_end(h, holder, space, chain, n, ends);
         return l ? WP_ENOMEM : 0;
     }
     *e = (struct ending){.next = l->endings, .mark = mark, .ends = ends, .n = n};
-    for (size_t i = 0; i < n; i++)
-        e->chain[i] = chain[i];
+    for (size_t i = 0; i < n; i++) {
+        e->hashes[i] = chain[i];
+        e->hashes[n + i] = local[i];
+    }
     l->endings = e;
     return 0;
 }
 
-size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark)
+/* Those that are over by the mark, or by what told() says. */
+static size_t end_those(struct wp_history *h, uint32_t holder, uint64_t mark,
+                        wp_history_told_fn told, void *arg)
 {
     size_t ended = 0;
 
@@ -435,16 +440,26 @@ size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark)
         for (struct ending **at = &l->endings; *at;) {
             struct ending *e = *at;
 
-            if (e->mark > mark) {
+            if (told ? !told(arg, l->space, e->hashes + e->n, e->n, e->ends) : e->mark > mark) {
                 at = &e->next;
                 continue;
             }
             *at = e->next;
-            wp_history_end(h, holder, l->space, e->chain, e->n, e->ends);
+            wp_history_end(h, holder, l->space, e->hashes, e->n, e->ends);
             wp_free(e);
             ended++;
         }
     return ended;
+}
+
+size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark)
+{
+    return end_those(h, holder, mark, NULL, NULL);
+}
+
+size_t wp_history_told(struct wp_history *h, uint32_t holder, wp_history_told_fn told, void *arg)
+{
+    return end_those(h, holder, 0, told, arg);
 }
 
 enum where { ANYWHERE, IN_LRU, IN_FLIGHT };

@@ -48,12 +48,18 @@ void wp_history_end(struct wp_history *h, uint32_t holder, uint32_t space, const
 /*
  * The request is over, but its blocks count on until the holder's feed has passed its end: what the engine kept or dropped
  * of them is then in the index.  mark: where the feed must have come to, in a measure of the caller's that rises with the feed (a
- * batch's number, or when it arrived).  Instead of wp_history_end(); the chain is copied.  Errors: WP_ENOMEM: it ended at once.
+ * batch's number, or when it arrived).  Instead of wp_history_end(); both are copied, chain[n] and local[n].  Errors: WP_ENOMEM: it ended at once.
  */
-int wp_history_end_at(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n,
-                      struct wp_history_ends ends, uint64_t mark);
+int wp_history_end_at(struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], const uint64_t local[],
+                      size_t n, struct wp_history_ends ends, uint64_t mark);
 /* The feed has come to mark: what waits for that, or less, ends.  UINT64_MAX when there is no feed any more.  Returns how many requests ended. */
 size_t wp_history_passed(struct wp_history *h, uint32_t holder, uint64_t mark);
+/*
+ * What waits and whose blocks the feed has told by now ends, whatever its mark: what becomes of them is the feed's to say from then on.
+ * told() is asked of each request that waits, by the local hashes that wp_history_end_at() was given.  Returns how many ended.
+ */
+typedef bool (*wp_history_told_fn)(void *arg, uint32_t space, const uint64_t local[], size_t n, struct wp_history_ends ends);
+size_t wp_history_told(struct wp_history *h, uint32_t holder, wp_history_told_fn told, void *arg);
 
 /* Leading blocks of chain[n] that the holder's LRU has, and that LRU and in-flight entries have together (never less).  No allocation. */
 size_t wp_history_overlap(const struct wp_history *h, uint32_t holder, uint32_t space, const uint64_t chain[], size_t n,

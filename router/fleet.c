@@ -486,17 +486,9 @@ void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str mode
     unlock(f);
 }
 
-enum { PASSED_AFTER_US = 20000, PASSED_ANYWAY_US = 1000000 };
-
-uint64_t wp_fleet_passed_mark(uint64_t end_us)
-{
-    return end_us + PASSED_AFTER_US; /* the batch of an engine's last step is on its way when the answer ends */
-}
-
 void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const struct wp_rank_feed *told)
 {
     struct wp_rank *r = &w->rank[rank];
-    uint64_t now = wp_now_us();
 
     lock(f);
     r->fed = told->fed;
@@ -512,8 +504,7 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
     }
     if (told->block_size && w->kv_tokens)
         wp_index_expect(f->index, r->holder, w->kv_tokens / told->block_size);
-    /* What ended before this batch is in the index, as far as the engine kept it.  No batch for a second: there was nothing to tell. */
-    wp_history_passed(f->history, r->holder, !told->fed ? UINT64_MAX : told->batch ? now : now > PASSED_ANYWAY_US ? now - PASSED_ANYWAY_US : 0);
+    wp_fleet_feed_moved(f, r, told->batch, wp_now_us());
     unlock(f);
 }
 

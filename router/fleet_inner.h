@@ -62,8 +62,12 @@ struct wp_fleet {
 size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
                            const char **why, uint64_t *retry_after_us);
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
-/* Where the feed must have come to, that a request which ended then is passed. */
-uint64_t wp_fleet_passed_mark(uint64_t end_us);
+/*
+ * flight.c, with the lock held.  flown: the placement's blocks are in flight no more; behind a live feed they count on until the feed has told
+ * them, or has passed that moment without (0: at once).  moved: the rank's feed has moved on; batch: by one that was just applied.
+ */
+void wp_fleet_flown(struct wp_fleet *f, struct wp_placement *p, uint64_t end_us);
+void wp_fleet_feed_moved(struct wp_fleet *f, struct wp_rank *r, bool batch, uint64_t now_us);
 /* fleet_warm.c, with the lock held: the rank takes its record and holder of a snapshot; what is in doubt beyond what the index says. */
 bool wp_fleet_rewarm(struct wp_fleet *f, const struct wp_worker *w, struct wp_rank *r);
 void wp_fleet_drop_cold(struct wp_fleet *f); /* records that no worker will take any more, and their holders */

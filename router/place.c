@@ -427,24 +427,6 @@ static void learn(struct wp_worker *w, const struct wp_placement *p, double actu
     w->correction = w->correction < 0.05 ? 0.05 : w->correction > 20 ? 20 : w->correction;
 }
 
-/*
- * Its blocks are in flight no more.  Behind a live feed they count on until the feed has passed that moment (end_us): then the index has them
- * or the engine did not keep them.
- */
-static void in_flight_over(struct wp_fleet *f, struct wp_placement *p, uint64_t end_us)
-{
-    const struct wp_rank *r = p->rank;
-
-    if (!p->in_flight_noted)
-        return;
-    p->in_flight_noted = false;
-    if (r->live && end_us && p->first_seen && !p->worker->gone)
-        wp_history_end_at(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n, p->ends,
-                          wp_fleet_passed_mark(end_us));
-    else
-        wp_history_end(f->history, r->holder, p->space, p->hashes->chain, p->hashes->n, p->ends);
-}
-
 /* What of it floats finds its place. */
 static void graft(struct wp_fleet *f, const struct wp_placement *p)
 {
@@ -505,7 +487,7 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
                         p->exact ? ends_of(p->rank, p->hashes, p->tokens) : p->ends);
     /* What a window has left behind is free while the answer is still being generated, and may go: from here on the events say it. */
     if (!p->rank->live || p->rank->window || !p->exact)
-        in_flight_over(f, p, p->rank->live && p->exact ? now : 0);
+        wp_fleet_flown(f, p, p->rank->live && p->exact ? now : 0);
     learn(w, p, actual);
     r = wp_records_at(&f->records, p->record);
     if (r)
@@ -536,8 +518,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     wp_load_end(&p->rank->load, &p->item, &w->profile, now);
     p->rank->more -= p->more;
     p->rank->more_waiting -= p->first_seen ? 0 : p->more;
-    in_flight_over(f, p, now);
     graft(f, p);
+    wp_fleet_flown(f, p, now);
     confirm(f, p);
     if (!w->gone)
         wp_count(w->ended[o], 1);

@@ -1144,6 +1144,56 @@ static void cached_tokens_end_doubt(void)
     }
 }
 
+/*
+ * What was sent counts until the feed has told it, and then the feed alone is asked: what the engine evicts with its next step is not claimed,
+ * however soon that comes.
+ */
+static void what_the_feed_has_told_is_in_flight_no_more(void)
+{
+    static const struct {
+        const char *label;
+        uint32_t window;
+        size_t before, between; /* blocks that are told before the answer ends, and after it */
+        long long evicted;      /* what is claimed when they are gone again */
+    } cases[] = {
+        {"never told", 0, 0, 0, 80},           {"told before the answer ends", 0, 5, 0, 0}, {"told after it", 0, 0, 5, 0},
+        {"half of it is not it", 0, 0, 3, 80}, {"the rest of it later", 0, 2, 5, 0},        {"a window: told before", 1, 5, 0, 0},
+        {"a window: told after", 1, 0, 5, 0},  {"a window: never", 1, 0, 0, 80},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wp_rank_feed feed = {.fed = true, .live = true, .state = "live", .coverage = 1, .batch = true, .window = cases[i].window};
+        struct wp_kv_event ev = {.kind = WP_KV_STORED, .main_group = true};
+        struct wp_err err = WP_ERR_INIT;
+        struct wp_worker *w;
+        struct req r;
+
+        SET_UP("log.level=error");
+        add_up("a", (struct answer){.block_size = 16});
+        w = wp_fleet_find(fleet, WP_STR("a"));
+        wp_fleet_feed(fleet, w, 0, &feed);
+        req_tokens(&r, "m", 1, 81);
+        ev.holder = w->rank[0].holder;
+        ev.engine = ev.local = r.ask.prompt.set[0].local;
+        wp_index_space(wp_fleet_index(fleet), WP_STR("m"), 16, WP_STR(""), WP_SPACE_TOKENS, &ev.space, &err);
+        expect_placed(cases[i].label, &r, "a");
+        ev.n = cases[i].before;
+        wp_index_apply(wp_fleet_index(fleet), &ev, NULL);
+        wp_fleet_feed(fleet, w, 0, &feed);
+        wp_fleet_first(fleet, &r.p);
+        end(&r, WP_OUTCOME_GOOD);
+        ev.n = cases[i].between;
+        wp_index_apply(wp_fleet_index(fleet), &ev, NULL);
+        wp_fleet_feed(fleet, w, 0, &feed);
+        EXPECT_INT(cases[i].label, 80, hit("a", "m", 1, 81, "total"));
+        wp_index_clear(wp_fleet_index(fleet), ev.holder);
+        EXPECT_INT(cases[i].label, cases[i].evicted, hit("a", "m", 1, 81, "total"));
+        done(&r);
+        wp_worker_unref(w);
+        tear_down();
+    }
+}
+
 /* An adapter under its old name from another path: what its blocks are called has changed unseen. */
 static void an_adapter_from_another_path_is_in_doubt(void)
 {
@@ -1275,6 +1325,7 @@ const struct wp_suite suite_fleet = {
         {"a request is placed whatever allocation fails", a_request_is_placed_whatever_allocation_fails},
         {"loops do not disturb each other", loops_do_not_disturb_each_other},
         {"cached_tokens end doubt", cached_tokens_end_doubt},
+        {"what the feed has told is in flight no more", what_the_feed_has_told_is_in_flight_no_more},
         {"an adapter from another path is in doubt", an_adapter_from_another_path_is_in_doubt},
         {"the sequences of a request are not foreign", the_sequences_of_a_request_are_not_foreign},
         {"adapters without end are not remembered without end", adapters_without_end_are_not_remembered_without_end},

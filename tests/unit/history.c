@@ -444,8 +444,8 @@ static void what_is_over_counts_until_the_feed_has_passed_it(void)
 
     wp_history_begin(h, W, SPACE, chain, letters("abc", chain), NO_ENDS);
     wp_history_begin(h, W, SPACE, chain, letters("abd", chain), NO_ENDS);
-    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), NO_ENDS, 20);
-    wp_history_end_at(h, W, SPACE, chain, letters("abd", chain), NO_ENDS, 10);
+    wp_history_end_at(h, W, SPACE, chain, chain, letters("abc", chain), NO_ENDS, 20);
+    wp_history_end_at(h, W, SPACE, chain, chain, letters("abd", chain), NO_ENDS, 10);
     overlap(h, "abc", &both);
     EXPECT_UINT("still there", 3, both);
     EXPECT_UINT("not yet", 0, wp_history_passed(h, W, 9));
@@ -456,12 +456,43 @@ static void what_is_over_counts_until_the_feed_has_passed_it(void)
     wp_history_begin(h, W, SPACE, chain, letters("x", chain), NO_ENDS);
     wp_mem_fail_after(0);
     EXPECT_INT("no memory: ended at once", WP_ENOMEM,
-               wp_history_end_at(h, W, SPACE, chain, letters("x", chain), NO_ENDS, 99));
+               wp_history_end_at(h, W, SPACE, chain, chain, letters("x", chain), NO_ENDS, 99));
     wp_mem_fail_after(-1);
     EXPECT_UINT("no feed any more", 1, wp_history_passed(h, W, UINT64_MAX));
     wp_history_begin(h, W, SPACE, chain, letters("abc", chain), NO_ENDS);
-    wp_history_end_at(h, W, SPACE, chain, letters("abc", chain), NO_ENDS, 20);
+    wp_history_end_at(h, W, SPACE, chain, chain, letters("abc", chain), NO_ENDS, 20);
     EXPECT_TRUE("one is left to destroy", (size_t)wp_mem_live() > live);
+    wp_history_destroy(h);
+}
+
+static bool is_of_n(void *arg, uint32_t space, const uint64_t local[], size_t n,
+                    struct wp_history_ends ends)
+{
+    EXPECT_UINT("space", SPACE, space);
+    EXPECT_UINT("its local hashes", 100 + n, local[n - 1]);
+    EXPECT_UINT("its ends", n, ends.last);
+    return n == *(const size_t *)arg;
+}
+
+static void what_is_over_ends_when_the_feed_has_told_it(void)
+{
+    static const uint64_t local[] = {101, 102, 103};
+    struct wp_history *h = make(0);
+    uint64_t chain[8];
+    size_t both, n = 2;
+
+    wp_history_begin(h, W, SPACE, chain, letters("abc", chain), wp_history_ends(3, 1));
+    wp_history_begin(h, W, SPACE, chain, letters("ab", chain), wp_history_ends(2, 1));
+    EXPECT_UINT("both are under way", 0, wp_history_told(h, W, is_of_n, &n));
+    wp_history_end_at(h, W, SPACE, chain, local, letters("abc", chain), wp_history_ends(3, 1), 20);
+    wp_history_end_at(h, W, SPACE, chain, local, letters("ab", chain), wp_history_ends(2, 1), 10);
+    EXPECT_UINT("another's", 0, wp_history_told(h, W + 1, is_of_n, &n));
+    EXPECT_UINT("one", 1, wp_history_told(h, W, is_of_n, &n));
+    overlap(h, "abc", &both);
+    EXPECT_UINT("the other waits", 3, both);
+    n = 3;
+    EXPECT_UINT("the other", 1, wp_history_told(h, W, is_of_n, &n));
+    EXPECT_UINT("nothing is left", 0, wp_history_in_flight(h));
     wp_history_destroy(h);
 }
 
@@ -494,7 +525,7 @@ static void where_windows_restrict_a_prompt_serves_at_its_ends(void)
     EXPECT_UINT("at that end alone", 0, last_end(h, "abcde", 0, false));
     wp_history_end(h, W, SPACE, chain, letters("abcdef", chain), six);
     EXPECT_UINT("the other one's end stays", 5, last_end(h, "abcdef", 0, true));
-    wp_history_end_at(h, W, SPACE, chain, letters("abcdef", chain), five, 1);
+    wp_history_end_at(h, W, SPACE, chain, chain, letters("abcdef", chain), five, 1);
     EXPECT_UINT("until the feed has passed", 5, last_end(h, "abcdef", 0, true));
     wp_history_passed(h, W, 1);
     EXPECT_UINT("gone", 0, last_end(h, "abcdef", 0, true));
@@ -518,6 +549,8 @@ const struct wp_suite suite_history = {
         {"a smaller size evicts and a larger one keeps",
          a_smaller_size_evicts_and_a_larger_one_keeps},
         {"random steps agree with a naive model", random_steps_agree_with_a_naive_model},
+        {"what is over ends when the feed has told it",
+         what_is_over_ends_when_the_feed_has_told_it},
         {"what is over counts until the feed has passed it",
          what_is_over_counts_until_the_feed_has_passed_it},
         {"where windows restrict, a prompt serves at its ends",
