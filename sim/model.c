@@ -151,6 +151,7 @@ int wp_model_submit(struct wp_model *m, uint64_t now_us, const uint64_t chain[],
         r->at_us = fmax(r->at_us, WP_CONTAINER(m->arriving.prev, struct wp_model_req, link)->at_us);
     wp_list_push(&m->arriving, &r->link);
     m->n_waiting++;
+    wp_model_reckon(m, r, 0);
     if (out)
         *out = r;
     return 0;
@@ -265,6 +266,8 @@ void wp_model_stats(const struct wp_model *m, struct wp_model_stats *s)
     s->running = m->n_running;
     s->waiting = m->n_waiting;
     s->decoding = m->n_decoding;
+    s->todo_us = fmax(m->todo_us, 0);
+    s->kv_tokens = m->kv_tokens;
     for (unsigned t = 0; t < WP_TIERS; t++)
         s->tier_used[t] = m->tiers.tier[t].used;
     s->tier_used[WP_GPU] += m->tiers.reserved;

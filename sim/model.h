@@ -66,6 +66,20 @@ void wp_model_name_output(struct wp_model *m, struct wp_model_req *r, const uint
 uint64_t wp_model_next_us(const struct wp_model *m);        /* when something happens next; UINT64_MAX: idle */
 /* Plays all that happens up to then, included.  A late driver plays it all at once; the times told are the model's own.  Not re-entrant. */
 void wp_model_run(struct wp_model *m, uint64_t until_us);
+/*
+ * What a fleet does to an engine (sim/model_fleet.c); not from within wp_model_run.
+ * keep: the request is passed over until let, while others are admitted.  Before its admission alone; after it nothing happens.
+ */
+void wp_model_keep(struct wp_model *m, struct wp_model_req *r);
+void wp_model_let(struct wp_model *m, struct wp_model_req *r, uint64_t now_us);
+/* Until its admission the request counts in stats.todo as if so many prompt tokens were cached; 0 at first. */
+void wp_model_expect(struct wp_model *m, struct wp_model_req *r, uint32_t cached);
+/* A block came from elsewhere: it is the newest of the cpu tier now, or of the gpu's where there is none (if somebody can make room). */
+void wp_model_land(struct wp_model *m, uint64_t now_us, uint64_t hash);
+/* What the requests that are not over were submitted with. */
+void wp_model_each_req(const struct wp_model *m, void (*fn)(void *req_arg));
+/* The fastest tier that has the block, or -1. */
+int wp_model_where(const struct wp_model *m, uint64_t hash);
 /* Drops all, told through on_block.  Running requests go on, and store nothing more. */
 void wp_model_reset_cache(struct wp_model *m);
 /* What each tier holds, in no order. */
@@ -77,6 +91,9 @@ struct wp_model_stats {
     uint64_t tier_used[3], pinned; /* blocks; used: cached, and on the gpu reserved too */
     /* so far; preemptions stay 0: room for the output is reserved at admission */
     uint64_t prefill_tokens, cached_tokens, output_tokens, preemptions, steps;
+    uint64_t todo_tokens; /* prompt tokens to be prefilled of all requests before their first token, */
+    double todo_us;       /* and their prefill's cost, alone on the engine */
+    uint64_t kv_tokens;   /* of the decoding ones */
 };
 void wp_model_stats(const struct wp_model *m, struct wp_model_stats *s);
 

@@ -18,6 +18,7 @@ static void count_hits(struct wp_model *m, struct wp_model_req *r)
         tokens = most;
     }
     r->done = (uint32_t)tokens;
+    wp_model_reckon(m, r, r->done);
     m->sum.cached_tokens += tokens;
 }
 
@@ -59,6 +60,8 @@ static void admit_waiting(struct wp_model *m, struct work *w)
 
         if (w->budget == 0 || m->n_running == m->conf.profile.max_running || m->stuck)
             return;
+        if (r->kept)
+            continue;
         m->stuck = !admit(m, r);
         if (m->stuck)
             return;
@@ -183,6 +186,7 @@ static void end_chunk(struct wp_model *m, struct wp_model_req *r)
     m->sum.prefill_tokens += r->chunk;
     r->done = upto;
     r->chunk = 0;
+    wp_model_reckon(m, r, upto);
     if (r->done < r->tokens)
         return;
     start_decoding(m, r);
@@ -255,6 +259,7 @@ void wp_model_drop(struct wp_model *m, struct wp_model_req *r)
 
     if (was == DECODING)
         leave_decoding(m, r);
+    wp_model_reckon(m, r, r->tokens);
     bury(m, r);
     release(m, r);
     if (was == ARRIVING || was == WAITING)

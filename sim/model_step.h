@@ -28,11 +28,14 @@ struct wp_model_req {
     struct wp_list link; /* in the list of its state */
     enum state state;
     bool telling; /* inside its on_done */
+    bool kept;    /* not to be admitted */
     double at_us;
     uint32_t tokens, output;
     uint32_t done;             /* prompt tokens cached or computed */
     uint32_t chunk;            /* of the step under way */
     uint32_t cached[WP_TIERS]; /* tokens */
+    uint32_t todo;             /* of the sums in stats, its own part; */
+    double todo_us;            /* and its cost */
     uint64_t born;             /* the step that brought the first token */
     void *arg;
     struct wp_holding held;
@@ -52,7 +55,8 @@ struct wp_model {
     uint32_t n_running, n_waiting, n_decoding;
     uint64_t kv_tokens; /* of the decode batch */
     uint64_t step, next_finish;
-    struct wp_model_stats sum; /* the counters of it */
+    double todo_us;
+    struct wp_model_stats sum; /* the counters of it, and todo_tokens */
 };
 
 static inline uint64_t wp_model_whole_us(double us)
@@ -63,6 +67,18 @@ static inline uint64_t wp_model_whole_us(double us)
 static inline uint64_t wp_model_blocks(const struct wp_model *m, uint64_t tokens)
 {
     return (tokens + m->conf.block_size - 1) / m->conf.block_size;
+}
+
+/* So many tokens of r's prompt need no prefill any more. */
+static inline void wp_model_reckon(struct wp_model *m, struct wp_model_req *r, uint32_t done)
+{
+    double us = wp_prefill_us(&m->conf.profile, done, r->tokens);
+
+    m->sum.todo_tokens += r->tokens - done;
+    m->sum.todo_tokens -= r->todo;
+    m->todo_us = m->sum.todo_tokens ? m->todo_us + us - r->todo_us : 0; /* no rounding is carried on for ever */
+    r->todo = r->tokens - done;
+    r->todo_us = us;
 }
 
 /* At now_us, not busy: admits, gives chunks, and sets busy with end_us, or wake_us. */

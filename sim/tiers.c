@@ -231,6 +231,25 @@ void wp_tiers_name(struct wp_tiers *t, struct wp_holding *h, uint64_t hash)
     h->slot[h->n + h->named++] = slot;
 }
 
+void wp_tiers_land(struct wp_tiers *t, uint64_t hash)
+{
+    struct wp_cache *gpu = &t->tier[WP_GPU];
+    uint32_t slot;
+
+    if (t->tier[WP_CPU].cap > 0) {
+        push_down(t, hash, WP_CPU);
+        return;
+    }
+    slot = wp_cache_find(gpu, hash);
+    if (slot != 0) {
+        wp_cache_touch(gpu, slot);
+    } else if (gpu_free(t) + wp_cache_evictable(gpu) > 0) {
+        make_room(t, 1);
+        wp_cache_add(gpu, hash);
+        tell(t, hash, WP_GPU, true);
+    }
+}
+
 void wp_tiers_release(struct wp_tiers *t, struct wp_holding *h)
 {
     for (size_t i = h->n + h->named; i-- > 0;) {

@@ -55,6 +55,8 @@ bool wp_tiers_take(struct wp_tiers *t, struct wp_holding *h, uint64_t blocks);
 bool wp_tiers_store(struct wp_tiers *t, struct wp_holding *h, size_t i);
 /* The next block of generated tokens is filled, and this is its name. */
 void wp_tiers_name(struct wp_tiers *t, struct wp_holding *h, uint64_t hash);
+/* A block from elsewhere: the newest of the cpu tier now, or of the gpu's where there is no other and somebody can make room. */
+void wp_tiers_land(struct wp_tiers *t, uint64_t hash);
 /* Gives back what h holds.  The tail is let go first, so that it is evicted first. */
 void wp_tiers_release(struct wp_tiers *t, struct wp_holding *h);
 /* Drops all; pinned blocks lose their names and stay with who pins them (the owner sets their mute). */
