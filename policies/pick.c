@@ -37,6 +37,7 @@ void wp_verdicts_clear(struct wp_verdict v[], size_t n)
         for (int t = 0; t < WP_TERMS; t++)
             v[i].term[t] = NAN;
         v[i].price = v[i].step_us = v[i].ttft_us = NAN;
+        v[i].n_fetch = 0;
     }
 }
 

@@ -20,6 +20,27 @@
 enum { WP_TIERS = 8 };
 #define WP_NO_WORKER ((size_t)-1)
 
+/*
+ * Blocks that somebody else has can be fetched, where something can carry that out.  Sources are the other workers shown
+ * (has_tokens) and a pool that all of them reach.  A transfer starts when both links are free and they are freed at its
+ * end; what was fetched can be used latency_us later.
+ */
+enum { WP_FETCHES = 3 };       /* transfers of one plan, at most */
+#define WP_POOL ((uint32_t)-1) /* as a source */
+
+struct wp_span {
+    uint32_t from, to; /* prompt tokens */
+};
+struct wp_pool {
+    const struct wp_span *span; /* n, in order, apart: what it has of the prompt */
+    size_t n;
+    double busy_us, bytes_per_s;
+};
+struct wp_fetch {
+    uint32_t source;   /* an index into w[], or WP_POOL */
+    uint32_t from, to; /* prompt tokens */
+};
+
 /* A request, as a policy sees it. */
 struct wp_ask {
     uint64_t now_us;
@@ -29,6 +50,11 @@ struct wp_ask {
     uint32_t max_tokens;  /* asked for; 0: not said */
     uint64_t prefix_key;  /* hash of its first blocks (model, adapter, salt in it); 0: no prompt */
     uint64_t session_key; /* hash of the session key; 0: none */
+    const uint64_t *chain; /* names of its blocks, each naming its prefix too; NULL: the caller has none */
+    size_t n_chain;
+    uint32_t chain_tokens;       /* of one of them */
+    const struct wp_pool *pool;  /* NULL: none */
+    double latency_us;           /* of a transfer */
 };
 
 /* One worker (rank), as a policy sees it: only workers that can take the request are shown. */
@@ -38,6 +64,14 @@ struct wp_worker_view {
     uint32_t decoding;   /* of those, past their first token */
     uint64_t kv_tokens;  /* prompt and output tokens of the decoding ones */
     double wait_us;      /* prefill work ahead of a new request, in time (policies/load.h) */
+    uint32_t waiting;          /* of in_flight, not admitted yet */
+    uint64_t prefill_tokens;   /* prompt tokens still to be computed there */
+    double pinned;             /* share of its fastest tier that running requests hold, 0..1; 0: not known */
+    uint32_t active_blocks;    /* different blocks of prompts in flight there; 0: not known */
+    uint32_t fresh_blocks;     /* blocks of this prompt that no request in flight there has */
+    uint32_t has_tokens;       /* leading prompt tokens that others can fetch from it now; 0: none */
+    double in_busy_us, out_busy_us; /* until its links are free */
+    double link_bytes_per_s;        /* 0: it can neither fetch nor be fetched from */
     uint32_t hit_tokens; /* of the prompt in its cache: index, history and in flight */
     uint32_t hit_tier[WP_TIERS]; /* where they lie; the sum is hit_tokens */
     uint32_t doubtful;           /* of hit_tokens */
@@ -68,6 +102,8 @@ struct wp_verdict {
                               the price */
     double ttft_us; /* wait + fetch + compute + step; NaN: no prediction.  Policies without a price
                        predict for their choice alone */
+    uint32_t n_fetch; /* 0: nothing is fetched */
+    struct wp_fetch fetch[WP_FETCHES];
 };
 
 /*

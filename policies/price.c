@@ -127,6 +127,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
         wp_predict(ask, &w[i], c->doubt, &v[i]);
         v[i].term[WP_TERM_ROOM] = room_us(c, ask, &w[i], fleet_wait);
         v[i].term[WP_TERM_SCORE] = NAN;
+        v[i].n_fetch = 0;
         v[i].price = v[i].term[WP_TERM_WAIT] + v[i].term[WP_TERM_FETCH] +
                      v[i].term[WP_TERM_COMPUTE] + v[i].term[WP_TERM_ROOM];
         if (v[i].price < v[best].price)

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/brain.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "tests/lib/test.h"
+
+#include <math.h>
+
+static struct wp_brain *brain_with(const struct wp_brain_conf *conf)
+{
+    struct wp_brain *b = NULL;
+    struct wp_err err = WP_ERR_INIT;
+
+    EXPECT_INT("create", 0, wp_brain_create(&b, conf, &err));
+    return b;
+}
+
+static struct wp_brain *brain(uint32_t workers)
+{
+    struct wp_brain_conf conf;
+
+    wp_brain_conf_init(&conf);
+    conf.workers = workers;
+    return brain_with(&conf);
+}
+
+/* A prompt of n whole blocks named from.. */
+static struct wp_brain_answer ask(struct wp_brain *b, uint64_t t, uint64_t id, uint64_t from, size_t n)
+{
+    uint64_t block[64];
+    struct wp_brain_req r = {.id = id, .tokens = (uint32_t)(512 * n), .block = block, .n = n};
+    struct wp_brain_answer a = {0};
+    struct wp_err err = WP_ERR_INIT;
+
+    for (size_t i = 0; i < n; i++)
+        block[i] = from + i;
+    EXPECT_INT("asked", 0, wp_brain_ask(b, t, &r, &a, &err));
+    return a;
+}
+
+static void serve(struct wp_brain *b, uint64_t t, uint64_t id, uint32_t worker, uint64_t from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        wp_brain_block(b, t, worker, WP_BRAIN_GPU, true, from + i);
+    wp_brain_first(b, t, id);
+    wp_brain_end(b, t + 1000, id);
+}
+
+static void a_prompt_goes_back_to_where_its_blocks_are(void)
+{
+    struct wp_brain *b = brain(4);
+    struct wp_brain_answer a = ask(b, 0, 1, 100, 20), again;
+
+    EXPECT_UINT("nothing is there yet", 0, a.hit_blocks);
+    serve(b, 2000000, 1, a.worker, 100, 20);
+    for (uint64_t k = 0; k < 8; k++) {
+        again = ask(b, 3000000 + k * 1000000, 2 + k, 100, 20);
+        EXPECT_UINT("the same worker", a.worker, again.worker);
+        EXPECT_UINT("all of it", 20, again.hit_blocks);
+        wp_brain_end(b, 3500000 + k * 1000000, 2 + k);
+    }
+    wp_brain_destroy(b);
+}
+
+static void what_is_on_its_way_counts_as_there(void)
+{
+    struct wp_brain *b = brain(4);
+    struct wp_brain_answer a = ask(b, 0, 1, 100, 4), again = ask(b, 10, 2, 100, 4);
+
+    EXPECT_UINT("behind it", a.worker, again.worker);
+    EXPECT_UINT("all of it", 4, again.hit_blocks);
+    wp_brain_destroy(b);
+}
+
+static void what_is_gone_does_not_count(void)
+{
+    struct wp_brain *b = brain(2);
+    struct wp_brain_answer a = ask(b, 0, 1, 100, 8);
+
+    serve(b, 1000000, 1, a.worker, 100, 8);
+    for (uint64_t i = 8; i-- > 3;)
+        wp_brain_block(b, 1500000, a.worker, WP_BRAIN_GPU, false, 100 + i);
+    wp_brain_block(b, 1500000, a.worker, WP_BRAIN_CPU, true, 103);
+    a = ask(b, 2000000, 2, 100, 8);
+    EXPECT_UINT("three on the gpu, one on the cpu", 4, a.hit_blocks);
+    wp_brain_destroy(b);
+}
+
+static void what_nobody_knows_is_counted_and_ignored(void)
+{
+    struct wp_brain *b = brain(2);
+    struct wp_brain_stats s;
+
+    wp_brain_block(b, 0, 0, WP_BRAIN_GPU, true, 7);
+    wp_brain_block(b, 0, 9, WP_BRAIN_GPU, true, 7);
+    wp_brain_first(b, 0, 3);
+    wp_brain_end(b, 0, 3);
+    wp_brain_state(b, 0, 0, 5, &(struct wp_brain_state){0});
+    wp_brain_stats(b, &s);
+    EXPECT_UINT("blocks", 1, s.unknown_blocks);
+    EXPECT_UINT("workers", 2, s.unknown_workers);
+    EXPECT_UINT("requests", 2, s.unknown_requests);
+    EXPECT_UINT("nothing is known", 0, s.blocks);
+    wp_brain_destroy(b);
+}
+
+static void settings_that_make_no_sense_are_refused(void)
+{
+    struct wp_brain_conf conf;
+    struct wp_brain *b;
+    struct wp_err err = WP_ERR_INIT;
+
+    wp_brain_conf_init(&conf);
+    conf.workers = 0;
+    EXPECT_INT("nobody", WP_EINVAL, wp_brain_create(&b, &conf, &err));
+    EXPECT_TRUE("said", strstr(err.text, "workers"));
+    wp_brain_conf_init(&conf);
+    conf.nic_bytes_per_s = NAN;
+    EXPECT_INT("no number", WP_EINVAL, wp_brain_create(&b, &conf, &err));
+    wp_brain_conf_init(&conf);
+    conf.policy = "pirce";
+    EXPECT_INT("no policy", WP_EINVAL, wp_brain_create(&b, &conf, &err));
+    EXPECT_TRUE("the nearest", strstr(err.text, "price"));
+}
+
+static void every_policy_answers(void)
+{
+    for (size_t p = 0; wp_policies[p]; p++) {
+        struct wp_brain_conf conf;
+        struct wp_brain *b;
+
+        wp_brain_conf_init(&conf);
+        conf.policy = wp_policies[p]->name;
+        conf.workers = 1 + (uint32_t)p;
+        b = brain_with(&conf);
+        for (uint64_t k = 0; k < 30; k++)
+            EXPECT_TRUE(conf.policy, ask(b, k * 1000, k, 10 * k, 5).worker < conf.workers);
+        wp_brain_destroy(b);
+    }
+}
+
+static void explain_is_one_object(void)
+{
+    struct wp_brain *b = brain(3);
+    struct wp_buf out = {0};
+
+    EXPECT_INT("before anything", 0, wp_brain_explain(b, &out));
+    out.n = 0;
+    (void)ask(b, 0, 1, 100, 20);
+    EXPECT_INT("explain", 0, wp_brain_explain(b, &out));
+    EXPECT_TRUE("terms", memmem(out.p, out.n, "\"compute\":", 10));
+    EXPECT_TRUE("ends", out.p[out.n - 1] == '}');
+    wp_buf_fini(&out);
+    wp_brain_destroy(b);
+}
+
+static void it_survives_every_allocation_that_fails(void)
+{
+    long live = wp_mem_live();
+    bool done = false;
+
+    for (long n = 0; !done; n++) {
+        struct wp_brain_conf conf;
+        struct wp_brain *b = NULL;
+        struct wp_err err = WP_ERR_INIT;
+        uint64_t block[3] = {1, 2, 3};
+        struct wp_brain_req r = {.id = 1, .tokens = 1500, .block = block, .n = 3};
+        struct wp_brain_answer a;
+
+        wp_brain_conf_init(&conf);
+        wp_mem_fail_after(n);
+        if (wp_brain_create(&b, &conf, &err) == 0 && wp_brain_ask(b, 0, &r, &a, &err) == 0) {
+            wp_brain_block(b, 1, a.worker, WP_BRAIN_GPU, true, 1);
+            r.id = 2;
+            (void)wp_brain_ask(b, 2, &r, &a, &err);
+            wp_brain_end(b, 3, 1);
+        }
+        done = !wp_mem_failed();
+        wp_mem_fail_after(-1);
+        wp_brain_destroy(b);
+        EXPECT_INT("nothing is left", live, wp_mem_live());
+    }
+}
+
+static const struct wp_test tests[] = {
+    {"a prompt goes back to where its blocks are", a_prompt_goes_back_to_where_its_blocks_are},
+    {"what is on its way counts as there", what_is_on_its_way_counts_as_there},
+    {"what is gone does not count", what_is_gone_does_not_count},
+    {"what nobody knows is counted and ignored", what_nobody_knows_is_counted_and_ignored},
+    {"settings that make no sense are refused", settings_that_make_no_sense_are_refused},
+    {"every policy answers", every_policy_answers},
+    {"explain is one object", explain_is_one_object},
+    {"it survives every allocation that fails", it_survives_every_allocation_that_fails},
+    {NULL, NULL},
+};
+const struct wp_suite suite_brain = {"brain", tests};
