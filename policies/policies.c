@@ -31,26 +31,58 @@ void wp_policy_conf_init(struct wp_policy_conf *c)
 }
 
 /* The configuration's rows check the same; a test or a simulation fills the struct by hand. */
+static const struct row {
+    const char *name;
+    size_t at; /* a double of wp_policy_conf */
+    double min, max;
+} rows[] = {
+#define ROW(name, member, min, max) {name, offsetof(struct wp_policy_conf, member), min, max}
+    ROW("price.room_us", room_us, 0, 1e9),
+    ROW("price.room_cap_blocks", room_cap_blocks, 0, 1e9),
+    ROW("price.room_wait_share", room_wait_share, 0, 100),
+    ROW("price.near_us", near_us, 0, 1e9),
+    ROW("price.near_share", near_share, 0, 1),
+    ROW("price.doubt", doubt, 0, 1),
+    ROW("bound", bound, 1, 1e9),
+#undef ROW
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
 static int check(const struct wp_policy_conf *c, struct wp_err *err)
 {
-    const struct {
-        const char *name;
-        double value, min, max;
-    } rows[] = {
-        {"price.room_us", c->room_us, 0, 1e9},
-        {"price.room_cap_blocks", c->room_cap_blocks, 0, 1e9},
-        {"price.room_wait_share", c->room_wait_share, 0, 100},
-        {"price.near_us", c->near_us, 0, 1e9},
-        {"price.near_share", c->near_share, 0, 1},
-        {"price.doubt", c->doubt, 0, 1},
-        {"bound", c->bound, 1, 1e9},
-    };
+    for (size_t i = 0; i < ROWS; i++) {
+        double value = *(const double *)((const char *)c + rows[i].at);
 
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
+        if (!(value >= rows[i].min && value <= rows[i].max))
             return wp_fail(err, WP_EINVAL, "policy.%s: want a number from %g to %g, got %g",
-                           rows[i].name, rows[i].min, rows[i].max, rows[i].value);
+                           rows[i].name, rows[i].min, rows[i].max, value);
+    }
     return 0;
+}
+
+int wp_policy_set(struct wp_policy_conf *c, struct wp_str key, struct wp_str value,
+                  struct wp_err *err)
+{
+    const char *names[ROWS], *near;
+    double x;
+
+    if (wp_str_starts(key, "policy."))
+        key = (struct wp_str){key.p + 7, key.n - 7};
+    for (size_t i = 0; i < ROWS; i++) {
+        names[i] = rows[i].name;
+        if (!wp_str_is(key, rows[i].name))
+            continue;
+        if (!wp_str_double(value, &x) || !(x >= rows[i].min && x <= rows[i].max))
+            return wp_fail(
+                err, WP_EINVAL, "policy.%s: want a number from %g to %g, got \"" WP_STR_FMT "\"",
+                rows[i].name, rows[i].min, rows[i].max, WP_STR_ARG(value));
+        *(double *)((char *)c + rows[i].at) = x;
+        return 0;
+    }
+    near = wp_str_nearest(key, names, ROWS);
+    return wp_fail(err, WP_EINVAL, "unknown setting \"policy." WP_STR_FMT "\"%s%s%s",
+                   WP_STR_ARG(key), near ? "; did you mean \"policy." : "", near ? near : "",
+                   near ? "\"?" : "");
 }
 
 static int unknown(const char *name, struct wp_err *err)

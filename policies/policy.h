@@ -134,6 +134,9 @@ struct wp_policy_conf {
     uint64_t seed;
 };
 void wp_policy_conf_init(struct wp_policy_conf *c);
+/* One by its name in the configuration ("policy.price.room_us", or without "policy.").  Errors: WP_EINVAL. */
+int wp_policy_set(struct wp_policy_conf *c, struct wp_str key, struct wp_str value,
+                  struct wp_err *err);
 
 struct wp_policy { /* first member of each implementation */
     const struct wp_policy_ops *ops;

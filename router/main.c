@@ -19,6 +19,7 @@ static const struct wp_command commands[] = {
     {"engine",   wp_engine_main,   "a simulated inference engine behind vLLM's HTTP API"},
     {"load",     wp_load_main,     "play a trace at an OpenAI endpoint and measure"},
     {"trace",    wp_trace_main,    "make a request trace, or state the statistics of one"},
+    {"decide",   wp_decide_main,   "choose for a simulator, line by line"},
     {"version",  wp_version_main,  "print the version"},
     {"help",     help,             "print this, a command's flags, or every setting"},
     {NULL, NULL, NULL},

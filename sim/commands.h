@@ -3,6 +3,7 @@
 #ifndef WP_SIM_COMMANDS_H
 #define WP_SIM_COMMANDS_H
 
+#include "sim/decide.h"
 #include "sim/engine.h"
 #include "sim/load.h"
 #include "sim/trace_cmd.h"
