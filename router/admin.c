@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/admin.h"
 
+#include "base/clock.h"
 #include "index/index.h"
 #include "router/query.h"
 #include "router/tokens.h"
@@ -197,6 +198,15 @@ static void decision(struct admin_call *c)
     answer(c, rc, "application/json", &b);
 }
 
+static void doctor(struct admin_call *c)
+{
+    struct wp_buf b = {0};
+    int rc = wp_gate_conf(c->admin->gate)->doctor ? wp_doctor_json(router_of(c)->doctor, wp_now_us(), &b)
+                                                  : wp_buf_adds(&b, "{\"enabled\":false}");
+
+    answer(c, rc, "application/json", &b);
+}
+
 static void add_worker(struct admin_call *c)
 {
     struct wp_config_worker w = {0};
@@ -360,6 +370,7 @@ static const struct admin_route routes[] = {
     {"POST",   "/index/snapshot",    snapshot,       false},
     {"GET",    "/decisions",         decisions,      false},
     {"GET",    "/decisions/*",       decision,       false},
+    {"GET",    "/doctor",            doctor,         false},
     {"POST",   "/explain",           explain,        false},
     {"POST",   "/query",             query,          false},
     {"POST",   "/query_by_hash",     query_by_hash,  false},

@@ -96,6 +96,7 @@ static void hash_all(struct wp_asked *a, struct wp_arena *arena)
     for (size_t i = 0; i < a->model.n_sizes; i++)
         wp_prompt_hashes(&a->prompt, a->model.block_size[i], a->model.lora, s, arena);
     a->prompt.bytes.p = NULL;
+    a->prompt.mark = NULL;
     a->prompt.token = NULL;
 }
 
@@ -107,22 +108,25 @@ void wp_ask_tokens(struct wp_asked *a, const uint32_t token[], size_t n, struct 
 }
 
 /* The text of a prompt is as long as the body, and would be held as long: it goes once its hashes, which are in arena, are made. */
-static int hash_prompt(struct wp_asked *a, enum wp_route_kind kind, struct wp_arena *arena, const char **param, struct wp_err *err)
+static int hash_prompt(struct wp_asked *a, enum wp_route_kind kind, bool outlined, struct wp_arena *arena, const char **param, struct wp_err *err)
 {
     struct wp_arena text = {0};
     int rc = wp_prompt_read(&a->prompt, kind, &a->json, &text, param, err);
 
+    if (rc == 0 && outlined)
+        a->outline = wp_outline_make(&a->prompt, arena);
     if (rc == 0)
         hash_all(a, arena);
     wp_arena_fini(&text);
     return rc;
 }
 
-static int read_prompt(struct wp_asked *a, enum wp_route_kind kind, size_t body_bytes, struct wp_arena *arena, struct wp_refusal *no)
+static int read_prompt(struct wp_asked *a, enum wp_route_kind kind, size_t body_bytes, bool outlined, struct wp_arena *arena,
+                       struct wp_refusal *no)
 {
     const char *param = NULL;
     struct wp_err err = WP_ERR_INIT;
-    int rc = hash_prompt(a, kind, arena, &param, &err);
+    int rc = hash_prompt(a, kind, outlined, arena, &param, &err);
     double bytes;
 
     if (rc == WP_ENOMEM)
@@ -170,7 +174,7 @@ int wp_ask_read(struct wp_asked *a, struct wp_fleet *f, const struct wp_config *
     rc = find_model(a, f, conf, arena, no);
     if (rc == 0 && !conf->listen.trust_client_routing)
         rc = check_steering(a, no);
-    return rc ? rc : read_prompt(a, kind, body.n, arena, no);
+    return rc ? rc : read_prompt(a, kind, body.n, conf->doctor, arena, no);
 }
 
 uint64_t wp_session_key(const struct wp_head *h, const struct wp_body *b)

@@ -8,6 +8,7 @@
 
 #include "net/http.h"
 #include "router/fleet.h"
+#include "router/outline.h"
 
 struct wp_refusal {
     int status;
@@ -22,6 +23,7 @@ struct wp_asked {
     struct wp_str model_name; /* as the client wrote it, decoded; absent when it did not */
     struct wp_model_info model;
     struct wp_prompt prompt; /* hashed; of its text and tokens only the lengths are left */
+    const struct wp_outline *outline; /* for the prefix doctor; NULL: it is off, or there is no prompt */
     uint32_t tokens; /* of the prompt; estimated, and no more than the model takes, unless its kind is tokens */
 };
 

@@ -160,6 +160,7 @@ static const struct wp_conf_key rows[] = {
     TABLE("health", health_rows),
     TABLE("index", index_rows),
     TABLE("log", log_rows),
+    ROW("doctor", BOOL, "true", "looks for clients that break their own prefix cache: GET /doctor", C(doctor)),
     ROW("threads", U32, "1", "loops that serve, one a thread; needs a restart", C(threads), RESTART, RANGE(1, 256)),
     LATER("discovery"), LATER("tiers"), LATER("links"), LATER("tenants"), LATER("share"), LATER("transfer"),
     {0},

@@ -99,6 +99,7 @@ struct wp_config {
         enum wp_log_level level;
         enum wp_log_format format;
     } log;
+    bool doctor; /* clients that break their own prefix cache are looked for */
     uint32_t threads;
 };
 

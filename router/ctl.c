@@ -311,6 +311,32 @@ static void show_index(json_t *j)
     show_figures(j);
 }
 
+static void show_doctor(json_t *j)
+{
+    json_t *models = json_object_get(j, "models");
+
+    if (!json_is_true(json_object_get(j, "enabled")))
+        puts("the prefix doctor is off (doctor: false)");
+    for (size_t i = 0; i < json_array_size(models); i++) {
+        json_t *m = json_array_get(models, i), *all = json_object_get(m, "findings");
+        double tokens = number(m, "turn_tokens");
+
+        printf("%s: %.0f requests, %.0f of them a conversation's next turn, %.0f of these broken; lost %.1f %% of their tokens\n", text(m, "model"),
+               number(m, "requests"), number(m, "turns"), number(m, "broken_turns"), tokens > 0 ? 100 * number(m, "lost_tokens") / tokens : 0);
+        for (size_t k = 0; k < json_array_size(all); k++) {
+            json_t *f = json_array_get(all, k);
+
+            printf("  %-13s %6.0f requests of %.0f conversations, last %.0f s ago: at %s %.0f, token %.0f of %.0f; %.0f %% lost\n", text(f, "kind"),
+                   number(f, "requests"), number(f, "sessions"), number(f, "last_s_ago"), text(f, "part"), number(f, "number"),
+                   number(f, "at_tokens"), number(f, "prompt_tokens"), 100 * number(f, "lost_share"));
+            if (json_object_get(f, "stepwise_hit_share"))
+                printf("                found in the cache: %.0f %%; cut by steps: %.0f %%\n", 100 * number(f, "hit_share"),
+                       100 * number(f, "stepwise_hit_share"));
+            printf("                %s\n", text(f, "advice"));
+        }
+    }
+}
+
 /* Both dialects have `instances`, unless a tenant is called that. */
 static void show_query(json_t *j)
 {
@@ -356,6 +382,7 @@ static const struct command {
     {"decision",       "GET",    "/decisions/%s",       false, show_decisions, "one of them: decision ID"},
     {"index",          "GET",    "/index",              false, show_index,     "what the index holds, and how its feeds are"},
     {"index snapshot", "POST",   "/index/snapshot",     false, show_plain,     "write the index to index.snapshot now"},
+    {"doctor",         "GET",    "/doctor",             false, show_doctor,    "clients that break their own prefix cache, and how"},
     {"query",          "POST",   "/query",              true,  show_query,     "what it claims of token ids: --body FILE, as docs/query.md has it"},
     {"query hash",     "POST",   "/query_by_hash",      true,  show_query,     "the same of block hashes"},
     {"reload",         "POST",   "/reload",             false, show_plain,     "read the configuration again"},

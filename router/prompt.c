@@ -180,29 +180,74 @@ static int canonical(struct wp_buf *b, struct wp_json key, struct wp_json v, uns
     return wp_json_compact(b, v);
 }
 
-static int conversation(struct wp_prompt *p, const struct wp_json part[], size_t n, struct wp_arena *arena)
+struct part {
+    struct wp_json v;
+    enum wp_part is;
+};
+
+static int add_mark(struct wp_buf *marks, size_t from, const struct wp_buf *b, enum wp_part is)
 {
-    struct wp_buf b = {0};
+    struct wp_mark m = {.at = (uint32_t)from, .n = (uint32_t)(b->n - from), .part = is};
+
+    return marks->n < WP_MARKS_MAX * sizeof m && b->n < UINT32_MAX ? wp_buf_add(marks, &m, sizeof m) : 0;
+}
+
+/* A list without its end: a conversation that grows keeps its prefix. */
+static int canonical_part(struct wp_buf *b, const struct part *p, struct wp_buf *marks)
+{
+    bool list = p->v.kind == WP_JSON_ARRAY;
+    struct wp_json at = {0};
+    size_t from;
+    int rc = 0;
+
+    if (!list)
+        at = p->v;
+    while (rc == 0 && (!list || wp_json_each(p->v, &at))) {
+        from = b->n;
+        rc = canonical(b, (struct wp_json){0}, at, 1);
+        rc = rc || !list ? rc : wp_buf_adds(b, ",");
+        rc = rc ? rc : add_mark(marks, from, b, p->is);
+        if (!list)
+            break;
+    }
+    return rc;
+}
+
+static void keep(struct wp_prompt *p, const struct wp_buf *b, const struct wp_buf *marks, struct wp_arena *arena)
+{
+    char *copy = b->n ? wp_arena_strndup(arena, b->p, b->n) : NULL;
+    struct wp_mark *m = copy ? wp_arena_alloc(arena, marks->n) : NULL;
+
+    if (!copy)
+        return;
+    p->bytes = (struct wp_str){copy, b->n};
+    p->kind = WP_PROMPT_BYTES;
+    if (!m || marks->n == WP_MARKS_MAX * sizeof *m)
+        return;
+    memcpy(m, marks->p, marks->n);
+    p->mark = m;
+    p->n_marks = marks->n / sizeof *m;
+}
+
+static int conversation(struct wp_prompt *p, const struct part part[], size_t n, struct wp_arena *arena)
+{
+    struct wp_buf b = {0}, marks = {0};
     size_t room = 0;
-    char *copy;
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        if (!given(part[i]))
+        if (!given(part[i].v))
             continue;
-        room += part[i].n;
+        room += part[i].v.n;
         rc = wp_buf_printf(&b, "%c", (int)('a' + i)); /* which member it is belongs to the key */
-        if (rc == 0) /* a list without its end: a conversation that grows keeps its prefix */
-            rc = part[i].kind == WP_JSON_ARRAY ? canonical_items(&b, part[i], 1) : canonical(&b, (struct wp_json){0}, part[i], 1);
+        rc = rc ? rc : canonical_part(&b, &part[i], &marks);
     }
-    copy = rc == 0 && b.n ? wp_arena_strndup(arena, b.p, b.n) : NULL;
-    if (copy) {
-        p->bytes = (struct wp_str){copy, b.n};
-        p->kind = WP_PROMPT_BYTES;
-    } else if (rc == 0 && room) {
+    if (rc == 0)
+        keep(p, &b, &marks, arena);
+    if (rc == 0 && room && !p->bytes.p)
         rc = WP_ENOMEM;
-    }
     wp_buf_fini(&b);
+    wp_buf_fini(&marks);
     return rc;
 }
 
@@ -215,10 +260,16 @@ static int wrong(const char *param, const char *want, const char **out, struct w
 int wp_prompt_read(struct wp_prompt *p, enum wp_route_kind kind, const struct wp_body *b, struct wp_arena *arena,
                    const char **param, struct wp_err *err)
 {
-    const struct wp_json chat[] = {b->tools,         b->tool_choice,      b->response_format, b->chat_template, b->chat_template_kwargs,
-                                   b->documents,     b->reasoning_effort, b->messages};
-    const struct wp_json anthropic[] = {b->tools, b->system, b->messages};
-    const struct wp_json responses[] = {b->tools, b->instructions, b->input};
+    const struct part chat[] = {{b->tools, WP_PART_TOOL},
+                                {b->tool_choice, WP_PART_ASIDE},
+                                {b->response_format, WP_PART_ASIDE},
+                                {b->chat_template, WP_PART_OPTION},
+                                {b->chat_template_kwargs, WP_PART_OPTION},
+                                {b->documents, WP_PART_OPTION},
+                                {b->reasoning_effort, WP_PART_OPTION},
+                                {b->messages, WP_PART_MESSAGE}};
+    const struct part anthropic[] = {{b->tools, WP_PART_TOOL}, {b->system, WP_PART_SYSTEM}, {b->messages, WP_PART_MESSAGE}};
+    const struct part responses[] = {{b->tools, WP_PART_TOOL}, {b->instructions, WP_PART_SYSTEM}, {b->input, WP_PART_MESSAGE}};
     struct wp_json first = {0};
 
     switch (kind) {

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "net/json.h"
 
-enum { WP_CHUNK_BYTES = 64, WP_PROMPT_BLOCKS_MAX = 131072, WP_BLOCK_SIZES_MAX = 4 };
+enum { WP_MARKS_MAX = 4096, WP_CHUNK_BYTES = 64, WP_PROMPT_BLOCKS_MAX = 131072, WP_BLOCK_SIZES_MAX = 4 };
 
 enum wp_route_kind {
     WP_ROUTE_CHAT,
@@ -49,8 +49,17 @@ struct wp_hashes {
     uint64_t *local, *chain;
 };
 
+/* Of a conversation's canonical bytes: where each tool, option and message of it lies.  Good as long as the bytes are. */
+enum wp_part { WP_PART_TOOL, WP_PART_OPTION, WP_PART_SYSTEM, WP_PART_MESSAGE, WP_PART_ASIDE /* in no template */ };
+struct wp_mark {
+    uint32_t at, n; /* bytes */
+    enum wp_part part;
+};
+
 struct wp_prompt {
     enum wp_prompt_kind kind;
+    const struct wp_mark *mark; /* in order; NULL: it is no conversation, or a very long one */
+    size_t n_marks;
     const uint32_t *token; /* WP_PROMPT_TOKENS */
     size_t n_token;
     struct wp_str bytes; /* WP_PROMPT_BYTES: canonical */

@@ -399,6 +399,9 @@ static void place_first(struct wp_request *r)
 
     r->ready_us = wp_now_us();
     wp_request_move(r, REQ_PLACE);
+    if (r->ask.outline && r->ask.model.listed)
+        wp_doctor_see(r->gate->router->doctor, r->ask.outline, r->ask.model.name, wp_session_key(r->x->head, &r->ask.json), r->ask.tokens,
+                      r->ready_us);
     if (!place(r, r->place, &no, &why, &retry_us)) {
         refuse_placement(r, no, why, retry_us);
         return;

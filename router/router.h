@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "net/client.h"
 #include "net/server.h"
+#include "router/doctor.h"
 #include "router/fleet.h"
 
 struct wp_settings { /* a configuration with its holders */
@@ -33,6 +34,7 @@ void wp_counters_make(struct wp_counters *c, struct wp_metrics *m);
 
 struct wp_router {
     struct wp_fleet *fleet;
+    struct wp_doctor *doctor;
     struct wp_metrics *metrics;
     struct wp_counters count;
     struct wp_gate *gate;

@@ -423,6 +423,7 @@ static int start(struct serve *s, struct wp_err *err)
     if (rc == 0)
         wp_counters_make(&r->count, r->metrics);
     rc = rc ? rc : wp_fleet_create(&r->fleet, conf, r->metrics, err);
+    rc = rc ? rc : wp_doctor_create(&r->doctor, r->metrics, err);
     if (rc == 0)
         restore(r->fleet, conf);
     for (size_t i = 0; rc == 0 && i < conf->n_workers; i++)
@@ -461,6 +462,7 @@ static void finish(struct serve *s)
         wp_gate_fini(&r->gate[i]);
     wp_free(r->gate);
     wp_snapshots_destroy(s->snapshots);
+    wp_doctor_destroy(r->doctor);
     wp_fleet_destroy(r->fleet);
     wp_metrics_destroy(r->metrics);
     wp_settings_unref(r->settings);

@@ -155,6 +155,7 @@ static void set_up(const struct raw_step *const script[], size_t n, const char *
     r->on_loopback = true;
     EXPECT_INT("metrics", 0, wp_metrics_create(&r->metrics, &err));
     sinks(&r->count);
+    EXPECT_INT("doctor", 0, wp_doctor_create(&r->doctor, r->metrics, &err));
     EXPECT_INT("fleet", 0, wp_fleet_create(&r->fleet, rig.settings.conf, r->metrics, &err));
     EXPECT_INT("gate", 0, wp_gate_init(&rig.gate, r, 0, &err));
     EXPECT_INT("listen", 0, wp_gate_listen(&rig.gate, WP_STR("127.0.0.1:0"), &err));
@@ -204,6 +205,7 @@ static void tear_down(void)
         raw_server_fini(&rig.engine[i]);
     wp_settings_ref(&rig.settings);
     wp_gate_fini(&rig.gate);
+    wp_doctor_destroy(rig.router.doctor);
     wp_fleet_destroy(rig.router.fleet);
     wp_metrics_destroy(rig.router.metrics);
     wp_config_destroy(rig.settings.conf);
