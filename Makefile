@@ -11,7 +11,7 @@ SANITIZE   ?=
 BUILD      ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))
 comma      := ,
 
-PKGS   := libuv libcares jansson yaml-0.1 libxxhash zlib libzmq
+PKGS   := libuv libcares jansson yaml-0.1 libxxhash zlib libzmq openssl
 TPKGS  := cunit
 LLHTTP := /usr/share/llhttp
 FLOORS := base net index policies adapters sim router

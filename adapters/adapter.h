@@ -35,6 +35,7 @@ struct wp_engine_facts {
     bool loading, sleeping;
     bool sleep_known; /* false: sleeping was not asked, or not answered */
     int rc;              /* why not up: a code, or an HTTP status when positive */
+    const char *tls;     /* what TLS has against it; NULL: nothing.  Static */
     struct wp_engine_model *model;
     size_t n_models;
     bool models_known;
@@ -51,7 +52,7 @@ void wp_engine_facts_fini(struct wp_engine_facts *f);
 struct wp_engine_target {
     struct wp_str host;
     uint16_t port;
-    bool tls;
+    struct wp_tls *tls;      /* NULL: none; the probe takes a reference */
     struct wp_str base;      /* path prefix, "" or "/base" */
     struct wp_str health;    /* path; absent: the engine kind's own */
     struct wp_str bearer;    /* the worker's API key; absent: none */

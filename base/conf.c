@@ -276,13 +276,18 @@ int wp_conf_read_file(struct wp_conf *c, const char *path)
     return rc;
 }
 
+int wp_conf_path(const char *dir, const char *name, struct wp_buf *path)
+{
+    int rc = *name == '/' || !dir ? 0 : wp_buf_adds(path, dir);
+
+    return rc < 0 ? rc : wp_buf_add(path, name, strlen(name) + 1);
+}
+
 int wp_conf_secret(const char *dir, const char *name, char **out, size_t *n, struct wp_err *err)
 {
     struct wp_buf path = {0}, text = {.max = (1 << 20) + 1};
-    int rc = *name == '/' || !dir ? 0 : wp_buf_adds(&path, dir);
+    int rc = wp_conf_path(dir, name, &path);
 
-    if (rc == 0)
-        rc = wp_buf_add(&path, name, strlen(name) + 1);
     rc = rc < 0 ? wp_fail(err, rc, "out of memory") : slurp(path.p, &text, err);
     wp_buf_fini(&path);
     if (rc == 0 && text.n && text.p[text.n - 1] == '\n')

@@ -60,6 +60,7 @@ struct wp_conf_key {
     int (*check)(const char *text, struct wp_err *err); /* a WP_CONF_STR that is not empty; err says
                                                            what was wanted, all of it */
     const struct wp_conf_key *rows;                     /* of a table, of a list's items */
+    bool file; /* WP_CONF_STR that names a file: taken relative to the configuration's folder, and refused in a foreign text */
     size_t count, size; /* list: offset of the count; bytes of an item */
     bool restart;       /* a program that runs keeps the value it started with */
     const char *meaning;

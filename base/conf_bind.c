@@ -214,6 +214,20 @@ static void bind_str(struct wp_conf *c, const struct wp_conf_key *row, const str
         put_str(c, at, text.p);
 }
 
+static void bind_file(struct wp_conf *c, const struct wp_conf_key *row, const struct wp_conf_node *n,
+                      char **at, const struct conf_path *path, struct wp_str text)
+{
+    struct wp_buf whole = {0};
+
+    if (text.n && c->foreign)
+        wp_conf_fail(c, n->place, n->line, path->text, "only the configuration file may name files");
+    else if (text.n && wp_conf_path(n->line ? c->dir : NULL, text.p, &whole) < 0)
+        wp_conf_no_memory(c);
+    else
+        bind_str(c, row, n, at, path, text.n ? (struct wp_str){whole.p, whole.n - 1} : text);
+    wp_buf_fini(&whole);
+}
+
 /* JSON has numbers and true and false of its own; sizes such as "64Mi" it has not. */
 static bool bare_only(const struct wp_conf_key *row)
 {
@@ -238,7 +252,9 @@ static void bind_scalar(struct wp_conf *c, const struct wp_conf_key *row,
     }
     if (!text_of(c, n, path, &text))
         return;
-    if (row->type == WP_CONF_STR)
+    if (row->file)
+        bind_file(c, row, n, member(base, row->at), path, text);
+    else if (row->type == WP_CONF_STR)
         bind_str(c, row, n, member(base, row->at), path, text);
     else if (!wp_conf_scalar(row, text, &room) || (bare_only(row) && n->json && n->style == CONF_QUOTED && !has_variable(n->text)))
         refuse_row(c, row, n, path);

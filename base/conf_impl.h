@@ -76,6 +76,8 @@ bool wp_conf_scalar(const struct wp_conf_key *row, struct wp_str text, void *at)
 /* The array of a list and its length. */
 void *wp_conf_items(const struct wp_conf_key *row, const void *base, size_t *n);
 void wp_conf_set_items(const struct wp_conf_key *row, void *base, void *items, size_t n);
+/* A file's whole path, with a zero behind it, as a file in dir has it. */
+int wp_conf_path(const char *dir, const char *name, struct wp_buf *path);
 /* A file of secrets into *out: less one newline at its end, no NULs, at most 1 MiB, closed by a
  * zero; dir as in wp_conf. */
 int wp_conf_secret(const char *dir, const char *name, char **out, size_t *n, struct wp_err *err);

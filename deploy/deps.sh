@@ -44,6 +44,7 @@ core() {
     lib libxxhash libxxhash-dev
     lib zlib zlib1g-dev
     lib libzmq libzmq3-dev
+    lib openssl libssl-dev
     lib cunit libcunit1-dev
 }
 

@@ -189,7 +189,7 @@ struct wp_call *wp_call(struct wp_client *client, const struct wp_call_spec *s)
     if (client->n_spare)
         c->out = client->spare[--client->n_spare];
     rc = put_head(&c->out, s);
-    c->origin = rc == WP_ENOMEM ? NULL : wp_origin_take(&client->pool, s->host, s->port);
+    c->origin = rc == WP_ENOMEM ? NULL : wp_origin_take(&client->pool, s->host, s->port, s->tls);
     if (!c->origin) {
         give_spare(client, &c->out);
         wp_free(c);
@@ -197,10 +197,10 @@ struct wp_call *wp_call(struct wp_client *client, const struct wp_call_spec *s)
     }
     fill(c, s);
     wp_list_push(&client->calls, &c->link);
-    if (rc < 0 || s->tls) {
+    if (rc < 0) {
         c->over = true;
-        c->rc = rc < 0 ? rc : WP_ENOTSUP;
-        c->pub.why = rc < 0 ? "request" : "tls";
+        c->rc = rc;
+        c->pub.why = "request";
     }
     wp_call_begin(c);
     return &c->pub;

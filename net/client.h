@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "net/http.h"
 #include "net/loop.h"
+#include "net/tls.h"
 
 struct wp_client;
 struct wp_call;
@@ -62,7 +63,7 @@ struct wp_call_ops {
 struct wp_call_spec {
     struct wp_str host; /* name or address, without brackets */
     uint16_t port;
-    bool tls;                 /* WP_ENOTSUP until the TLS issue */
+    struct wp_tls *tls;       /* NULL: none; the connection takes a reference */
     struct wp_str method, target;
     const struct wp_field *field; /* sent in order, less Host, Content-Length, Connection, Transfer-Encoding: they are ours */
     size_t n_fields;

@@ -127,7 +127,12 @@ static void on_deadline(struct wp_timer *t)
 
     switch (c->state) {
     case WP_CONN_IDLE:
-        wp_conn_close(c, false);
+        if (c->known || wp_stream_shaking(&c->stream)) {
+            wp_conn_close(c, false);
+            break;
+        }
+        c->known = true;
+        wp_timer_in(c->stream.loop, t, c->server->conf.keepalive_us);
         break;
     case WP_CONN_HEAD:
         wp_conn_refuse(c, 408, "the head came too slowly");
@@ -375,6 +380,7 @@ static void next_request(struct wp_conn *c)
         return;
     }
     c->state = WP_CONN_IDLE;
+    c->known = true;
     wp_timer_stop(s->loop, &c->tick);
     wp_timer_in(s->loop, &c->deadline, s->conf.keepalive_us);
     if (c->in.n)
@@ -438,13 +444,16 @@ int wp_conn_accept(struct wp_server *s, int fd, const struct sockaddr *peer, soc
     wp_timer_init(&c->kick, on_kick, c);
     wp_peer_init(c);
     rc = wp_stream_open(&c->stream, fd);
+    if (rc == 0 && s->conf.tls)
+        rc = wp_stream_tls(&c->stream, s->conf.tls, (struct wp_str){0});
     if (rc < 0) {
         wp_conn_close(c, false);
         return rc;
     }
     uv_tcp_keepalive(&c->stream.tcp, 1,
                      KEEPALIVE_S); /* a host that vanished sends nothing, not even a reset */
-    wp_timer_in(s->loop, &c->deadline, s->conf.keepalive_us);
+    c->known = !s->conf.tls;
+    wp_timer_in(s->loop, &c->deadline, c->known ? s->conf.keepalive_us : s->conf.head_us);
     wp_conn_flow(c);
     return 0;
 }

@@ -44,6 +44,7 @@ struct wp_conn {
         struct sockaddr_in6 v6;
     } peer;
     enum wp_conn_state state;
+    bool known;  /* past its handshake when it was looked at last: it may be idle for longer */
     bool keep;   /* the connection may serve again after this exchange */
     bool closed; /* the stream is; the memory waits for x */
 };

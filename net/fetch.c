@@ -107,7 +107,8 @@ int wp_fetch(const char *url, struct wp_str method, const struct wp_field field[
         return rc;
     spec.host = u.host;
     spec.port = u.port;
-    spec.tls = u.tls;
+    if (u.tls && wp_tls_client(&spec.tls, NULL, err) < 0)
+        return err->code;
     spec.total_us = timeout_us ? timeout_us : TIMEOUT_US;
     spec.connect_us = spec.total_us;
     spec.ops = &ops;
@@ -115,12 +116,13 @@ int wp_fetch(const char *url, struct wp_str method, const struct wp_field field[
     if (body.p) {
         spec.body = wp_blob_copy(body.p, body.n);
         if (!spec.body)
-            return wp_fail(err, WP_ENOMEM, "%s", wp_strerror(WP_ENOMEM));
+            rc = wp_fail(err, WP_ENOMEM, "%s", wp_strerror(WP_ENOMEM));
     }
-    rc = run(&f, &spec, err);
+    rc = rc < 0 ? rc : run(&f, &spec, err);
     wp_blob_unref(spec.body);
+    wp_tls_unref(spec.tls);
     if (rc < 0)
-        return wp_wrap(err, "http://" WP_STR_FMT ":%u", WP_STR_ARG(u.host), (unsigned)u.port);
+        return wp_wrap(err, "http%s://" WP_STR_FMT ":%u", u.tls ? "s" : "", WP_STR_ARG(u.host), (unsigned)u.port);
     *status = f.status;
     return 0;
 }

@@ -12,7 +12,7 @@
 struct wp_err;
 
 /*
- *   url         http://host:port/path?query; query and path are sent as they are
+ *   url         http://host:port/path?query, or https; query and path are sent as they are
  *   body        absent: none
  *   timeout_us  for all of it; 0: 30 s
  *   status      out: of the answer, whatever it is

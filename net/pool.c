@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "net/names.h"
+#include "net/tls.h"
 
 #include <xxhash.h>
 
@@ -37,7 +38,13 @@ static struct wp_list *bucket_of(struct wp_pool *p, struct wp_str host, uint16_t
     return &p->origin[XXH3_64bits_withSeed(host.p, host.n, port) % WP_ORIGIN_BUCKETS];
 }
 
-static struct wp_origin *find(struct wp_pool *p, struct wp_str host, uint16_t port)
+static bool is_at(const struct wp_origin *o, struct wp_str host, uint16_t port)
+{
+    return o->port == port && wp_str_eq(host, (struct wp_str){o->host, o->host_n});
+}
+
+static struct wp_origin *find(struct wp_pool *p, struct wp_str host, uint16_t port,
+                              const struct wp_tls *tls)
 {
     struct wp_list *b = bucket_of(p, host, port);
 
@@ -45,7 +52,7 @@ static struct wp_origin *find(struct wp_pool *p, struct wp_str host, uint16_t po
     {
         struct wp_origin *o = WP_CONTAINER(it, struct wp_origin, bucket);
 
-        if (o->port == port && wp_str_eq(host, (struct wp_str){o->host, o->host_n}))
+        if (o->tls == tls && is_at(o, host, port))
             return o;
     }
     return NULL;
@@ -56,6 +63,7 @@ static void origin_free(struct wp_origin *o)
     wp_list_del(&o->bucket);
     wp_list_del(&o->unused);
     o->pool->n_origins--;
+    wp_tls_unref(o->tls);
     wp_free(o);
 }
 
@@ -71,9 +79,10 @@ static void rest_if_unused(struct wp_origin *o)
         origin_free(WP_CONTAINER(p->unused.next, struct wp_origin, unused));
 }
 
-struct wp_origin *wp_origin_take(struct wp_pool *p, struct wp_str host, uint16_t port)
+struct wp_origin *wp_origin_take(struct wp_pool *p, struct wp_str host, uint16_t port,
+                                 struct wp_tls *tls)
 {
-    struct wp_origin *o = find(p, host, port);
+    struct wp_origin *o = find(p, host, port, tls);
 
     if (!o) {
         o = wp_calloc(1, sizeof *o + host.n);
@@ -81,6 +90,7 @@ struct wp_origin *wp_origin_take(struct wp_pool *p, struct wp_str host, uint16_t
             return NULL;
         o->pool = p;
         o->port = port;
+        o->tls = wp_tls_ref(tls);
         o->promised_us = UINT64_MAX;
         o->host_n = host.n;
         if (host.n)
@@ -295,13 +305,14 @@ static void dial_failed(struct wp_uplink *u, int rc, const char *why)
 }
 
 /* This address is no good: the next one, or the end. */
-static void address_failed(struct wp_uplink *u, int rc)
+static void address_failed(struct wp_uplink *u, int rc, const char *why)
 {
     struct dial *d = u->dial;
 
     wp_timer_stop(u->origin->pool->loop, &u->timer);
-    if (++d->at >= d->n || wp_loop_now_us(u->origin->pool->loop) >= d->until_us) {
-        dial_failed(u, rc, "connect");
+    /* Who answers, and is not who he should be, is not looked for elsewhere. */
+    if (why || ++d->at >= d->n || wp_loop_now_us(u->origin->pool->loop) >= d->until_us) {
+        dial_failed(u, rc, why ? why : "connect");
         return;
     }
     u->again = true;
@@ -320,7 +331,7 @@ static void on_connect(struct wp_stream *s, int rc)
     if (rc == 0)
         rc = wp_stream_read_start(s);
     if (rc < 0) {
-        address_failed(u, rc);
+        address_failed(u, rc, wp_stream_tls_why(s));
         return;
     }
     wp_timer_stop(u->origin->pool->loop, &u->timer);
@@ -342,10 +353,13 @@ static void connect_next(struct wp_uplink *u)
     u->again = false;
     rc = wp_stream_init(&u->stream, l, &stream_ops);
     u->open = rc == 0;
+    if (rc == 0 && u->origin->tls)
+        rc = wp_stream_tls(&u->stream, u->origin->tls,
+                           (struct wp_str){u->origin->host, u->origin->host_n});
     if (rc == 0)
         rc = wp_stream_connect(&u->stream, (struct sockaddr *)&d->addr[d->at]);
     if (rc < 0) {
-        address_failed(u, rc);
+        address_failed(u, rc, NULL);
         return;
     }
     if (d->at + 1 < d->n) /* the last one has until the holder's own deadline */
@@ -371,7 +385,7 @@ static void on_timer(struct wp_timer *t)
     struct wp_uplink *u = t->arg;
 
     if (u->dial)
-        address_failed(u, WP_ETIMEDOUT);
+        address_failed(u, WP_ETIMEDOUT, NULL);
     else
         wp_uplink_close(u, false);
 }
@@ -420,12 +434,8 @@ void wp_pool_init(struct wp_pool *p, struct wp_loop *l, const struct wp_uplink_o
     wp_list_init(&p->all);
 }
 
-void wp_pool_forget(struct wp_pool *p, struct wp_str host, uint16_t port)
+static void forget(struct wp_origin *o)
 {
-    struct wp_origin *o = find(p, host, port);
-
-    if (!o)
-        return;
     o->epoch++;
     o->promised_us = UINT64_MAX;
     o->learnt_end_us = 0;
@@ -435,6 +445,19 @@ void wp_pool_forget(struct wp_pool *p, struct wp_str host, uint16_t port)
     }
     if (o->users == 0 && o->links == 0)
         origin_free(o);
+}
+
+void wp_pool_forget(struct wp_pool *p, struct wp_str host, uint16_t port)
+{
+    struct wp_list *b = bucket_of(p, host, port);
+
+    WP_LIST_EACH(b, it)
+    {
+        struct wp_origin *o = WP_CONTAINER(it, struct wp_origin, bucket);
+
+        if (is_at(o, host, port))
+            forget(o);
+    }
 }
 
 void wp_pool_close(struct wp_pool *p)

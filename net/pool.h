@@ -3,7 +3,7 @@
  * net/pool.h - connections to origins: dialled, lent to one holder at a time, kept idle in between.
  * For net/client.c.
  *
- * An origin is a host and a port.  It keeps its idle connections, newest first (the oldest then age
+ * An origin is a host and a port, and how TLS is spoken with it, if at all.  It keeps its idle connections, newest first (the oldest then age
  * and go), and what is known of the peer's patience: the configured limit, what the peer promises
  * (Keep-Alive: timeout=N), and what it does: when it closes a connection that was idle for t, none
  * is kept for longer than 3/4 of t for the next minute. An idle connection is being read: an end,
@@ -26,7 +26,7 @@ struct wp_uplink;
 /* Told to whoever holds the connection; never inside a call of this header. */
 struct wp_uplink_ops {
     /* Connected, or not: then the uplink is gone, and why says which part failed ("name",
-     * "connect"). */
+     * "connect") or what TLS has against it. */
     void (*on_up)(void *holder, int rc, const char *why);
     void (*on_read)(void *holder, const char *p, size_t n);
     void (*on_eof)(void *holder);
@@ -55,6 +55,7 @@ struct wp_origin {
     unsigned epoch;       /* wp_pool_forget() moves it: older connections are not kept */
     uint64_t promised_us; /* UINT64_MAX: nothing */
     uint64_t learnt_us, learnt_end_us; /* learnt_us holds until then */
+    struct wp_tls *tls; /* a reference; NULL: none */
     uint16_t port;
     size_t host_n;
     char host[];
@@ -79,11 +80,12 @@ void wp_pool_init(struct wp_pool *p, struct wp_loop *l, const struct wp_uplink_o
 /* Closes every connection, held or not; on_empty comes later, unless none is open when this returns
  * (see `all`). */
 void wp_pool_close(struct wp_pool *p);
-/* Closes idle connections to an origin; those in use are not kept when they come back. */
+/* Closes idle connections to a host's port, whatever is spoken there; those in use are not kept when they come back. */
 void wp_pool_forget(struct wp_pool *p, struct wp_str host, uint16_t port);
 
 /* Finds or makes; counts a user.  NULL: out of memory. */
-struct wp_origin *wp_origin_take(struct wp_pool *p, struct wp_str host, uint16_t port);
+struct wp_origin *wp_origin_take(struct wp_pool *p, struct wp_str host, uint16_t port,
+                                 struct wp_tls *tls);
 void wp_origin_drop(struct wp_origin *o);
 void wp_origin_promise(struct wp_origin *o, uint64_t seconds); /* Keep-Alive: timeout=seconds */
 

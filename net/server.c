@@ -200,6 +200,13 @@ static void set_defaults(struct wp_server_conf *c)
     c->send_us = c->send_us ? c->send_us : 60000000;
 }
 
+static void server_free(struct wp_server *s)
+{
+    wp_tls_unref(s->conf.tls);
+    wp_free(s->address);
+    wp_free(s);
+}
+
 int wp_server_create(struct wp_server **out, struct wp_loop *l, const struct wp_server_conf *conf,
                      struct wp_err *err)
 {
@@ -210,6 +217,7 @@ int wp_server_create(struct wp_server **out, struct wp_loop *l, const struct wp_
         return wp_fail(err, WP_ENOMEM, "listen: %s", wp_strerror(WP_ENOMEM));
     s->loop = l;
     s->conf = *conf;
+    wp_tls_ref(s->conf.tls);
     set_defaults(&s->conf);
     wp_list_init(&s->conns);
     wp_timer_init(&s->retry, on_retry, s);
@@ -218,8 +226,7 @@ int wp_server_create(struct wp_server **out, struct wp_loop *l, const struct wp_
     rc = s->address ? open_listener(s, err)
                     : wp_fail(err, WP_ENOMEM, "listen: %s", wp_strerror(WP_ENOMEM));
     if (rc < 0) {
-        wp_free(s->address);
-        wp_free(s);
+        server_free(s);
         return rc;
     }
     poll_or_not(s);
@@ -245,6 +252,9 @@ void wp_server_update(struct wp_server *s, const struct wp_server_conf *conf)
     s->conf.body_us = conf->body_us;
     s->conf.keepalive_us = conf->keepalive_us;
     s->conf.send_us = conf->send_us;
+    wp_tls_ref(conf->tls);
+    wp_tls_unref(s->conf.tls);
+    s->conf.tls = conf->tls;
     set_defaults(&s->conf);
     poll_or_not(s);
 }
@@ -270,8 +280,7 @@ static void on_ended(struct wp_timer *t)
     void (*closed)(void *) = s->closed;
     void *arg = s->closed_arg;
 
-    wp_free(s->address);
-    wp_free(s);
+    server_free(s);
     if (closed)
         closed(arg);
 }

@@ -25,6 +25,7 @@
 #include "base/mem.h"
 #include "net/http.h"
 #include "net/loop.h"
+#include "net/tls.h"
 
 struct wp_server;
 struct wp_exchange;
@@ -56,6 +57,7 @@ struct wp_exchange_ops {
 
 struct wp_server_conf {
     struct wp_str address; /* "127.0.0.1:30000", "[::]:0", ":8000" (all addresses) */
+    struct wp_tls *tls;    /* NULL: none; the server takes a reference */
     bool reuse_port;       /* SO_REUSEPORT: joins a server that wp_server_share() was called for */
     size_t connections;    /* at once, for this server; beyond, accepting pauses.  0: no limit */
     /* 0 is the default: */
@@ -88,8 +90,8 @@ size_t wp_server_exchanges(const struct wp_server *s); /* under way */
  */
 int wp_server_share(struct wp_server *s, struct wp_err *err);
 /*
- * Other limits (connections, head_bytes ... send_us of conf; the rest of it is not looked at) for what begins from now on: a head, a body, a
- * pause that has its deadline already keeps it.
+ * Other limits (connections, head_bytes ... send_us of conf) and other TLS; the rest of it is not looked at.  For what begins from now on: a
+ * head, a body, a pause that has its deadline already keeps it, and a connection its TLS.
  */
 void wp_server_update(struct wp_server *s, const struct wp_server_conf *conf);
 

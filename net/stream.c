@@ -7,6 +7,8 @@
  */
 #include "net/stream.h"
 
+#include "net/tls_stream.h"
+
 #include <assert.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -55,12 +57,20 @@ static void on_read(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
     if (n == 0 || s->closing)
         return;
     if (n > 0) {
-        s->ops->on_read(s, buf->base, (size_t)n);
+        if (s->tls)
+            wp_tls_bytes(s->tls, buf->base, (size_t)n);
+        else
+            s->ops->on_read(s, buf->base, (size_t)n);
         return;
     }
-    wp_stream_read_stop(s);
+    wp_raw_read_stop(s);
     if (n == UV_EOF)
         n = hidden_error(s);
+    if (n == 0 && s->tls) {
+        wp_tls_fin(s->tls);
+        return;
+    }
+    s->reading = false;
     if (n == 0) {
         s->eof = true;
         s->ops->on_eof(s);
@@ -79,7 +89,9 @@ static void on_connect(uv_connect_t *req, int rc)
         s->connected = true;
         uv_tcp_nodelay(&s->tcp, 1);
     }
-    if (s->ops->on_connect)
+    if (rc == 0 && s->tls)
+        wp_tls_began(s->tls);
+    else if (s->ops->on_connect)
         s->ops->on_connect(s, rc);
 }
 
@@ -94,9 +106,13 @@ static void on_written(uv_write_t *req, int rc)
     wp_free(w);
     if (s->closing)
         return;
-    if (rc < 0)
+    if (rc < 0) {
         s->ops->on_error(s, rc);
-    else if (s->queued == 0)
+        return;
+    }
+    if (s->tls && s->writes == 0)
+        wp_tls_room(s->tls);
+    if (!s->closing && s->queued == 0)
         s->ops->on_drain(s);
 }
 
@@ -104,6 +120,9 @@ static void on_closed(uv_handle_t *h)
 {
     struct wp_stream *s = stream_of(h);
 
+    if (s->tls)
+        wp_tls_free(s->tls);
+    s->tls = NULL;
     s->ops->on_closed(s);
 }
 
@@ -145,23 +164,43 @@ int wp_stream_open(struct wp_stream *s, int fd)
     return 0;
 }
 
+int wp_raw_read_start(struct wp_stream *s)
+{
+    int rc;
+
+    if (s->listening)
+        return 0;
+    rc = uv_read_start((uv_stream_t *)&s->tcp, on_alloc, on_read);
+    s->listening = rc == 0;
+    return rc;
+}
+
+void wp_raw_read_stop(struct wp_stream *s)
+{
+    if (!s->listening)
+        return;
+    s->listening = false;
+    uv_read_stop((uv_stream_t *)&s->tcp);
+}
+
 int wp_stream_read_start(struct wp_stream *s)
 {
     int rc;
 
     if (s->reading || s->closing || s->eof)
         return 0;
-    rc = uv_read_start((uv_stream_t *)&s->tcp, on_alloc, on_read);
+    rc = wp_raw_read_start(s);
     s->reading = rc == 0;
+    if (s->reading && s->tls)
+        wp_tls_resume(s->tls);
     return rc;
 }
 
 void wp_stream_read_stop(struct wp_stream *s)
 {
-    if (!s->reading)
-        return;
     s->reading = false;
-    uv_read_stop((uv_stream_t *)&s->tcp);
+    if (!s->tls || s->tls->state != WP_TLS_SHAKING)
+        wp_raw_read_stop(s);
 }
 
 /* Queues what is left of the pieces after the first `skip` bytes. */
@@ -210,8 +249,8 @@ static int write_later(struct wp_stream *s, const struct wp_str piece[], size_t 
     return 0;
 }
 
-int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, int held,
-                    struct wp_blob *blob)
+int wp_raw_write(struct wp_stream *s, const struct wp_str piece[], size_t n, int held,
+                 struct wp_blob *blob)
 {
     uv_buf_t buf[PIECES_MAX];
     unsigned n_bufs = 0;
@@ -219,8 +258,6 @@ int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, 
     int rc = UV_EAGAIN;
 
     assert(n <= PIECES_MAX);
-    if (s->closing)
-        return WP_ECANCELED;
     for (size_t i = 0; i < n; i++) {
         if (piece[i].n == 0)
             continue;
@@ -229,7 +266,7 @@ int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, 
     }
     if (all == 0)
         return 0;
-    if (s->queued == 0)
+    if (s->writes == 0)
         rc = uv_try_write((uv_stream_t *)&s->tcp, buf, n_bufs);
     if (rc < 0 && rc != UV_EAGAIN)
         return rc;
@@ -237,6 +274,15 @@ int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, 
     if (rc > 0 && (size_t)rc == all)
         return 0;
     return write_later(s, piece, n, rc > 0 ? (size_t)rc : 0, held, blob);
+}
+
+int wp_stream_write(struct wp_stream *s, const struct wp_str piece[], size_t n, int held,
+                    struct wp_blob *blob)
+{
+    if (s->closing)
+        return WP_ECANCELED;
+    return s->tls ? wp_tls_write(s->tls, piece, n, held, blob)
+                  : wp_raw_write(s, piece, n, held, blob);
 }
 
 uint64_t wp_stream_taken(const struct wp_stream *s)
@@ -261,34 +307,46 @@ static void on_shutdown(uv_shutdown_t *req, int rc)
     (void)rc; /* a peer that has gone is told by reading */
 }
 
+int wp_raw_shutdown(struct wp_stream *s)
+{
+    return uv_shutdown(&s->fin, (uv_stream_t *)&s->tcp, on_shutdown);
+}
+
 int wp_stream_shutdown(struct wp_stream *s)
 {
     if (s->closing || s->fin_sent)
         return 0;
     s->fin_sent = true;
-    return uv_shutdown(&s->fin, (uv_stream_t *)&s->tcp, on_shutdown);
+    return s->tls ? wp_tls_shutdown(s->tls) : wp_raw_shutdown(s);
 }
 
-void wp_stream_close(struct wp_stream *s)
-{
-    if (s->closing)
-        return;
-    s->closing = true;
-    s->reading = false;
-    uv_close((uv_handle_t *)&s->tcp, on_closed);
-}
-
-void wp_stream_reset(struct wp_stream *s)
+static void close_by(struct wp_stream *s, bool reset)
 {
     const struct linger hard = {.l_onoff = 1, .l_linger = 0};
     uv_os_fd_t fd;
 
     if (s->closing)
         return;
+    if (s->tls) {
+        reset = reset && s->tls->state != WP_TLS_FAILED; /* which would overtake TLS's last word */
+        wp_tls_close(s->tls, reset);
+    }
     /* By hand, because uv_tcp_close_reset() refuses after a shutdown. */
-    if (uv_fileno((const uv_handle_t *)&s->tcp, &fd) == 0)
+    if (reset && uv_fileno((const uv_handle_t *)&s->tcp, &fd) == 0)
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
-    wp_stream_close(s);
+    s->closing = true;
+    s->reading = s->listening = false;
+    uv_close((uv_handle_t *)&s->tcp, on_closed);
+}
+
+void wp_stream_close(struct wp_stream *s)
+{
+    close_by(s, false);
+}
+
+void wp_stream_reset(struct wp_stream *s)
+{
+    close_by(s, true);
 }
 
 enum wp_peer wp_stream_peer(const struct wp_stream *s)

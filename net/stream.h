@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net/stream.h - one byte stream on a loop: TCP now, TLS in the same place later.
+ * net/stream.h - one byte stream on a loop: TCP, and TLS over it where wp_stream_tls() put it; who uses it need not know.
  * Reads arrive in the loop's shared buffer and must be used or copied inside on_read.  Writes go out at once as far
  * as the kernel takes them; the rest waits in the stream, referenced when it is a blob, copied when not, and
  * `queued` tells how much that is: who produces more stops above its own mark until on_drain.
@@ -16,6 +16,8 @@
 #include "net/loop.h"
 
 struct wp_stream;
+struct wp_tls;         /* net/tls.h */
+struct wp_tls_session; /* net/tls_stream.h */
 
 struct wp_stream_ops {
     void (*on_read)(struct wp_stream *s, const char *p, size_t n);
@@ -32,10 +34,13 @@ struct wp_stream {
     uv_tcp_t tcp;
     uv_connect_t connect;
     uv_shutdown_t fin;
+    struct wp_tls_session *tls; /* NULL: plain */
     size_t queued;   /* bytes handed over whose write is not done */
-    uint64_t handed; /* bytes of all writes so far */
+    uint64_t handed; /* bytes of all writes so far, as they go over the wire */
     unsigned writes; /* uv_write requests under way */
-    bool reading, closing, eof, connected, fin_sent;
+    bool reading;    /* its owner reads */
+    bool listening;  /* and the socket is read */
+    bool closing, eof, connected, fin_sent;
 };
 
 /* A TCP stream that is neither connected nor accepted.  Errors: libuv's.  After success only close frees it. */
@@ -43,6 +48,17 @@ int wp_stream_init(struct wp_stream *s, struct wp_loop *l, const struct wp_strea
 int wp_stream_connect(struct wp_stream *s, const struct sockaddr *addr); /* answers on_connect */
 int wp_stream_accept(struct wp_stream *s, uv_stream_t *listener);        /* TCP_NODELAY set on both sides */
 int wp_stream_open(struct wp_stream *s, int fd); /* a connected socket; takes fd, also on failure */
+
+/*
+ * From here on the stream speaks TLS with these settings (it keeps a reference): a client's before wp_stream_connect, and on_connect then comes
+ * after the handshake, with WP_EPROTO when it failed; a server's right after accept or open, and a failed one is told by on_error.  name: whom
+ * the other side must prove to be, a host name or an address; a server ignores it.  Errors: WP_ENOMEM.
+ */
+int wp_stream_tls(struct wp_stream *s, struct wp_tls *tls, struct wp_str name);
+/* Why TLS failed, in words of its library ("self-signed certificate"); NULL when it has not.  Static text. */
+const char *wp_stream_tls_why(const struct wp_stream *s);
+
+bool wp_stream_shaking(const struct wp_stream *s); /* TLS is being agreed on */
 
 /* Starts or stops reading (back-pressure).  A stopped stream notices no FIN: see wp_stream_peer(). */
 int wp_stream_read_start(struct wp_stream *s);

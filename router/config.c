@@ -28,15 +28,29 @@ static const char *const formats[] = {"text", "json", NULL};
 #define RESTART .restart = true
 #define RANGE(low, high) .min = (low), .max = (high)
 
+static const struct wp_conf_key pair_rows[] = {
+    ROW("cert", STR, NULL, "PEM file of a certificate for other names, and what leads to its authority", .at = offsetof(struct wp_config_pair, cert), .file = true),
+    ROW("key", STR, NULL, "PEM file of its key", .at = offsetof(struct wp_config_pair, key), .file = true),
+    {0},
+};
+static const struct wp_conf_key tls_rows[] = {
+    ROW("cert", STR, "", "PEM file of the certificate, and what leads to its authority; empty: no TLS", C(listen.tls.cert), .file = true),
+    ROW("key", STR, "", "PEM file of its key", C(listen.tls.key), .file = true),
+    ROW("client_ca", STR, "", "PEM file of the authorities whose certificates clients must show; empty: none is asked for", C(listen.tls.client_ca), .file = true),
+    {.name = "more", .type = WP_CONF_LIST, .rows = pair_rows, C(listen.tls.more), .count = offsetof(struct wp_config, listen.tls.n_more), .size = sizeof(struct wp_config_pair)},
+    ROW("admin", BOOL, "false", "the admin port speaks TLS too", C(listen.tls.admin)),
+    {0},
+};
+
 static const struct wp_conf_key listen_rows[] = {
-    ROW("api", STR, "127.0.0.1:30000", "where clients are served; beyond loopback only with api_keys_file or insecure; needs a restart", C(listen.api), RESTART, .check = wp_check_address),
+    ROW("api", STR, "127.0.0.1:30000", "where clients are served; beyond loopback only with api_keys_file, tls.client_ca or insecure; needs a restart", C(listen.api), RESTART, .check = wp_check_address),
     ROW("admin", STR, "127.0.0.1:29000", "where operators and Prometheus are served; beyond loopback only with admin_key_file or insecure; needs a restart", C(listen.admin), RESTART, .check = wp_check_address),
     ROW("api_keys_file", SECRETS, "", "keys that clients must send as bearer tokens, one a line", C(listen.api_keys)),
     ROW("admin_key_file", SECRET, "", "the key that every admin call needs, but for /livez and /readyz", C(listen.admin_key)),
     ROW("insecure", BOOL, "false", "lets both ports listen beyond loopback without keys", C(listen.insecure)),
     ROW("trust_client_routing", BOOL, "false", "lets clients send what steers an engine (x-data-parallel-rank, kv_transfer_params)", C(listen.trust_client_routing)),
     ROW("reveal", CHOICE, "auto", "which headers an answer gets: all, only x-request-id, none; auto is all on loopback, else id", C(listen.reveal), .choices = reveals),
-    LATER("tls"),
+    TABLE("tls", tls_rows),
     {0},
 };
 
@@ -62,7 +76,7 @@ static const struct wp_conf_key model_rows[] = {
 
 static const struct wp_conf_key worker_rows[] = {
     ROW("id", STR, "", "its name in logs, metrics and admin calls; empty is the URL's host:port", W(id), .check = wp_check_id),
-    ROW("url", STR, NULL, "where the engine serves: http://host:port", W(url), .check = wp_check_url),
+    ROW("url", STR, NULL, "where the engine serves: http://host:port or https://host:port", W(url), .check = wp_check_url),
     ROW("engine", STR, "auto", "what kind of engine: auto finds out", W(engine), .check = wp_check_engine, .known = wp_known_engine),
     ROW("node", STR, "", "the machine that it runs on", W(node)),
     ROW("models", STRS, NULL, "what it serves; empty is asked of the engine", W(models)),
@@ -76,7 +90,8 @@ static const struct wp_conf_key worker_rows[] = {
     ROW("kv_tokens", U64, "0", "KV cache in tokens; 0 is asked of the engine, else the profile's", W(kv_tokens), RANGE(0, 1e15)),
     ROW("api_key_file", SECRET, "", "the key to send to it as a bearer token", W(api_key)),
     ROW("tags", PAIRS, NULL, "anything to know it by: {zone: a}", W(tags)),
-    LATER("role"), LATER("hash_domain"), LATER("pair"), LATER("ca"),
+    ROW("ca", STR, "", "PEM file of the authorities that an https engine must be certified by; empty: those of the system", W(ca), .check = wp_check_ca, .file = true),
+    LATER("role"), LATER("hash_domain"), LATER("pair"),
     {0},
 };
 
@@ -294,7 +309,8 @@ int wp_config_keep(struct wp_config *fresh, const struct wp_config *running, str
 
     if (rc < 0)
         return rc;
-    rc = guarded(fresh, "listen.api_keys_file", fresh->listen.api, fresh->listen.api_keys[0], errors);
+    rc = guarded(fresh, "listen.api_keys_file", fresh->listen.api,
+                 fresh->listen.api_keys[0] || *fresh->listen.tls.client_ca, errors);
     return guarded(fresh, "listen.admin_key_file", fresh->listen.admin, *fresh->listen.admin_key, errors) < 0 ? WP_EINVAL : rc;
 }
 

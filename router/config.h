@@ -38,9 +38,13 @@ struct wp_config_model {
     enum wp_confirm confirm;
 };
 
+struct wp_config_pair {
+    char *cert, *key;
+};
+
 struct wp_config_worker {
     char *id;     /* "" in the file: made from the URL: host:port */
-    char *url;    /* http://host:port */
+    char *url;    /* http://host:port or https://host:port */
     char *engine; /* auto, vllm, openai */
     char *node;
     char **models;          /* empty: asked of the engine */
@@ -52,6 +56,7 @@ struct wp_config_worker {
     uint32_t ranks;         /* data-parallel ranks behind its port; 0: asked of the engine, else 1 */
     uint64_t kv_tokens;     /* capacity for history; 0: asked of the engine, else the profile's */
     char *api_key;          /* from api_key_file; "" none.  Secret */
+    char *ca;               /* PEM file of authorities for an https URL; "": the system's */
     char **tags;            /* k=v, ends with NULL */
 };
 
@@ -62,6 +67,13 @@ struct wp_config {
         char **api_keys;   /* from api_keys_file, one a line; NULL-ended, never NULL.  Secret */
         bool insecure, trust_client_routing;
         enum wp_reveal reveal;
+        struct {
+            char *cert, *key;  /* PEM files; "": no TLS */
+            char *client_ca;   /* "": clients need no certificate */
+            struct wp_config_pair *more; /* for other names than cert's */
+            size_t n_more;
+            bool admin; /* the admin port speaks it too */
+        } tls;
     } listen;
     struct wp_config_model *models;
     size_t n_models;

@@ -4,6 +4,7 @@
 #include "adapters/adapter.h"
 #include "adapters/tokens/tokens.h"
 #include "net/http.h"
+#include "net/tls.h"
 #include "policies/profile.h"
 
 #include <arpa/inet.h>
@@ -36,10 +37,16 @@ int wp_check_url(const char *text, struct wp_err *err)
                            "want http://host:port, got \"%.64s\": want letters, digits and .:-_ in "
                            "the host",
                            text);
-    if (url.tls)
-        return wp_fail(err, WP_EINVAL,
-                       "want http://host:port, got \"%.64s\": https is not in this version", text);
     return 0;
+}
+
+int wp_check_ca(const char *text, struct wp_err *err)
+{
+    struct wp_tls *tls = NULL;
+    int rc = wp_tls_client(&tls, text, err);
+
+    wp_tls_unref(tls);
+    return rc;
 }
 
 int wp_check_endpoint(const char *text, struct wp_err *err)
@@ -174,6 +181,17 @@ bool wp_is_loopback(const char *address)
     return wp_str_iis(host, "localhost");
 }
 
+static void check_tls(struct wp_conf *conf, const struct wp_config *c)
+{
+    bool cert = *c->listen.tls.cert, key = *c->listen.tls.key;
+
+    if (cert != key)
+        wp_conf_error(conf, cert ? "listen.tls.key" : "listen.tls.cert",
+                      "want a PEM file beside listen.tls.%s, got nothing", cert ? "cert" : "key");
+    if (!cert && (*c->listen.tls.client_ca || c->listen.tls.n_more || c->listen.tls.admin))
+        wp_conf_error(conf, "listen.tls.cert", "want a PEM file beside the others of listen.tls, got nothing");
+}
+
 static void check_listen(struct wp_conf *conf, const struct wp_config *c)
 {
     struct wp_str host;
@@ -187,13 +205,14 @@ static void check_listen(struct wp_conf *conf, const struct wp_config *c)
         wp_conf_error(conf, "listen.admin", "want host:port, got nothing");
     if (api && api == admin)
         wp_conf_error(conf, "listen.admin", "want another port than listen.api, got %u", admin);
+    check_tls(conf, c);
     if (c->listen.insecure)
         return;
     if (*c->listen.api && !wp_is_loopback(c->listen.api) && !c->listen.api_keys[0] &&
-        !wp_conf_given(conf, "listen.api_keys_file"))
+        !*c->listen.tls.client_ca && !wp_conf_given(conf, "listen.api_keys_file"))
         wp_conf_error(conf, "listen.api",
-                      "%s may be reached from other hosts: want listen.api_keys_file, or "
-                      "listen.insecure: true",
+                      "%s may be reached from other hosts: want listen.api_keys_file, "
+                      "listen.tls.client_ca, or listen.insecure: true",
                       c->listen.api);
     if (*c->listen.admin && !wp_is_loopback(c->listen.admin) && !*c->listen.admin_key &&
         !wp_conf_given(conf, "listen.admin_key_file"))

@@ -11,6 +11,7 @@ int wp_check_address(const char *text, struct wp_err *err); /* host:port, :port 
 int wp_check_endpoint(const char *text, struct wp_err *err); /* of ZeroMQ */
 int wp_check_events(const char *text, struct wp_err *err);   /* or "none" */
 int wp_check_url(const char *text, struct wp_err *err);     /* http://host:port[/base] */
+int wp_check_ca(const char *text, struct wp_err *err);      /* a PEM file of authorities */
 int wp_check_id(const char *text, struct wp_err *err); /* may stand in a path and in a header */
 int wp_check_path(const char *text, struct wp_err *err);
 int wp_check_engine(const char *text, struct wp_err *err);

@@ -100,6 +100,7 @@ int wp_gate_listen(struct wp_gate *g, struct wp_str address, struct wp_err *err)
     int rc;
 
     limits_of(g, &sc);
+    sc.tls = g->settings->tls;
     rc = wp_server_create(&g->api, &g->loop, &sc, err);
     return rc == 0 && first && g->router->n_gates > 1 ? wp_server_share(g->api, err) : rc;
 }
@@ -222,6 +223,7 @@ static void open_settings(struct wp_letter *l)
         wp_tokenizers_configure(g->tokenizers);
     if (g->api) {
         limits_of(g, &sc);
+        sc.tls = g->settings->tls;
         wp_server_update(g->api, &sc);
     }
     wp_free(gl);

@@ -70,7 +70,7 @@ static void on_time(struct wp_timer *t)
     struct wp_engine_target target = {
         .host = w->url.host,
         .port = w->url.port,
-        .tls = w->url.tls,
+        .tls = w->tls,
         .base = w->url.path,
         .health = wp_str_of(wp_gate_conf(g)->health.path),
         .bearer = wp_str_of(w->conf.api_key),

@@ -303,7 +303,7 @@ static void dispatch(struct wp_request *r)
     struct wp_call_spec spec = {
         .host = w->url.host,
         .port = w->url.port,
-        .tls = w->url.tls,
+        .tls = w->tls,
         .method = r->x->head->method,
         .field = field,
         .body = r->body,

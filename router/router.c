@@ -16,6 +16,7 @@ void wp_settings_unref(struct wp_settings *s)
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
     wp_config_destroy(s->conf);
+    wp_tls_unref(s->tls);
     wp_free(s);
 }
 

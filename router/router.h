@@ -16,6 +16,7 @@
 struct wp_settings { /* a configuration with its holders */
     _Atomic unsigned refs;
     struct wp_config *conf;
+    struct wp_tls *tls;   /* of listen.tls; NULL: none */
     uint64_t connections; /* limits.connections, or fewer where descriptors are few; 0: no limit */
 };
 struct wp_settings *wp_settings_ref(struct wp_settings *s);

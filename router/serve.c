@@ -113,6 +113,29 @@ static int spread_model(struct serve *s, struct wp_err *err)
 
 /* ---- configuration ---- */
 
+/* The certificates of listen.tls, as they lie in their files now. */
+static int read_tls(struct wp_tls **out, const struct wp_config *c, struct wp_buf *errors)
+{
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_tls_pair *pair;
+    int rc;
+
+    if (!*c->listen.tls.cert)
+        return 0;
+    pair = wp_calloc(1 + c->listen.tls.n_more, sizeof *pair);
+    if (!pair)
+        return WP_ENOMEM;
+    pair[0] = (struct wp_tls_pair){c->listen.tls.cert, c->listen.tls.key};
+    for (size_t i = 0; i < c->listen.tls.n_more; i++)
+        pair[i + 1] = (struct wp_tls_pair){c->listen.tls.more[i].cert, c->listen.tls.more[i].key};
+    rc = wp_tls_server(out, pair, 1 + c->listen.tls.n_more,
+                       *c->listen.tls.client_ca ? c->listen.tls.client_ca : NULL, &err);
+    if (rc < 0)
+        wp_buf_printf(errors, "listen.tls: %s\n", err.text);
+    wp_free(pair);
+    return rc;
+}
+
 static struct wp_settings *read_settings(struct serve *s, struct wp_buf *errors)
 {
     struct wp_settings *st = wp_calloc(1, sizeof *st);
@@ -123,6 +146,10 @@ static struct wp_settings *read_settings(struct serve *s, struct wp_buf *errors)
     if (wp_config_read(&st->conf, s->file, (const char *const *)s->set, s->n_set, (const char *const *)s->worker, s->n_worker,
                        errors) < 0) {
         wp_free(st);
+        return NULL;
+    }
+    if (read_tls(&st->tls, st->conf, errors) < 0) {
+        wp_settings_unref(st);
         return NULL;
     }
     return st;
@@ -208,6 +235,7 @@ static void put_into_force(struct serve *s, struct wp_settings *fresh)
         if (wp_gate_post_settings(&r->gate[i], fresh) < 0)
             wp_log(WP_ERROR, "config", "a loop keeps the old configuration: out of memory");
     wp_server_conf_from(&admin, fresh);
+    admin.tls = fresh->conf->listen.tls.admin ? fresh->tls : NULL;
     wp_server_update(s->admin.server, &admin);
 }
 
@@ -356,6 +384,7 @@ static int listen_all(struct serve *s, struct wp_err *err)
     int rc;
 
     wp_server_conf_from(&admin, r->settings);
+    admin.tls = conf->listen.tls.admin ? r->settings->tls : NULL;
     s->admin = (struct wp_admin){.gate = &r->gate[0], .workers_changed = workers_changed, .reload = reload, .snapshot = take_snapshot, .arg = s};
     rc = wp_server_create(&s->admin.server, &r->gate[0].loop, &admin, err);
     if (rc < 0)

@@ -34,7 +34,7 @@ static bool pick(void *arg, struct wp_str model, const uint64_t but[], size_t n,
     *out = (struct wp_tokens_worker){
         .host = w->url.host,
         .port = w->url.port,
-        .tls = w->url.tls,
+        .tls = w->tls,
         .base = w->url.path,
         .bearer = wp_str_of(w->conf.api_key),
         .key = w->key,

@@ -488,7 +488,7 @@ static void ask(struct wp_verify *v, bool names)
     struct wp_call_spec spec = {
         .host = w->url.host,
         .port = w->url.port,
-        .tls = w->url.tls,
+        .tls = w->tls,
         .method = WP_STR("GET"),
         .field = &auth,
         .n_fields = w->conf.api_key[0] != 0,

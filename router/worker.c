@@ -31,6 +31,7 @@ void wp_worker_unref(struct wp_worker *w)
         return;
     free_models(w->model, w->n_models);
     wp_map_fini(&w->roots);
+    wp_tls_unref(w->tls);
     wp_free(w->rank);
     wp_config_worker_fini(&w->conf);
     wp_free(w);
@@ -166,7 +167,11 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
         return wp_fail(err, rc, "worker: out of memory");
     }
     if (!wp_url_parse(wp_str_of(w->conf.url), &w->url, &why)) {
-        rc = wp_fail(err, WP_EINVAL, "worker url: want http://HOST:PORT, got %s: %s", w->conf.url, why);
+        rc = wp_fail(err, WP_EINVAL, "worker url: want http://HOST:PORT or https://HOST:PORT, got %s: %s", w->conf.url, why);
+        goto free;
+    }
+    if (w->url.tls && wp_tls_client(&w->tls, *w->conf.ca ? w->conf.ca : NULL, err) < 0) {
+        rc = wp_wrap(err, "worker %s", w->conf.url);
         goto free;
     }
     w->engine = wp_engine_find(w->conf.engine);
@@ -473,7 +478,7 @@ void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const stru
     } else {
         w->good_probes = 0;
         snprintf(w->trouble, sizeof w->trouble, "%s", f->loading ? "loading" : good ? "lists no model" :
-                 f->rc > 0 ? wp_reason(f->rc) : wp_strerror(f->rc));
+                 f->tls ? f->tls : f->rc > 0 ? wp_reason(f->rc) : wp_strerror(f->rc));
         w->found.known = false;
         if (++w->bad_probes >= conf->health.fail)
             w->up = false;

@@ -67,6 +67,7 @@ struct wp_worker {
     _Atomic unsigned refs;
     struct wp_config_worker conf;
     struct wp_url url; /* into conf.url */
+    struct wp_tls *tls; /* for an https URL; NULL: none */
     uint64_t key;      /* hash of the id */
     struct wp_rank *rank;
     uint32_t n_ranks; /* at least 1 */

@@ -19,6 +19,7 @@
 
 struct wp_load_conf {
     struct wp_url target;             /* slices must live as long as the load */
+    struct wp_tls *tls;               /* for an https target, else NULL; must live as long */
     const char *model, *label;        /* likewise */
     double scale, speed;              /* 1 */
     size_t warmup;                    /* the first of the trace, left out of the figures */

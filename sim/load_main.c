@@ -3,6 +3,7 @@
 
 #include "base/flags.h"
 #include "net/fetch.h"
+#include "net/tls.h"
 #include "net/json.h"
 
 #include <signal.h>
@@ -18,7 +19,7 @@ enum flag {
     F_VOCABULARY, F_IN_FLIGHT, F_TIMEOUT, F_PROFILE, F_COMPARE
 };
 static const struct wp_flag flags[] = {
-    [F_TARGET]     = {"--target", "URL", "an OpenAI endpoint: http://host:port"},
+    [F_TARGET]     = {"--target", "URL", "an OpenAI endpoint: http://host:port or https://host:port ($SSL_CERT_FILE: its authorities)"},
     [F_TRACE]      = {"--trace", "FILE", "requests in Mooncake's form, plain or .gz"},
     [F_SCALE]      = {"--scale", "X", "arrivals X times as dense (1)"},
     [F_SPEED]      = {"--speed", "X", "everything X times as fast, times multiplied back: as the engine's --speed (1)"},
@@ -331,6 +332,8 @@ static int load(struct options *o, struct wp_err *err)
         rc = wp_fail(err, WP_EINVAL, "%s: no requests in it", o->trace);
     if (rc == 0 && o->jitter_s > 0)
         wp_trace_jitter(&trace, (uint64_t)(o->jitter_s * 1e6), o->seed);
+    if (rc == 0 && o->conf.target.tls)
+        rc = wp_tls_client(&o->conf.tls, NULL, err);
     if (rc == 0 && !o->model)
         rc = ask_model(o, &model, err);
     if (rc == 0) {
@@ -342,6 +345,7 @@ static int load(struct options *o, struct wp_err *err)
         o->conf.timeout_us = (uint64_t)(o->timeout_s * 1e6);
         rc = run(o, &trace, err);
     }
+    wp_tls_unref(o->conf.tls);
     wp_buf_fini(&model);
     wp_trace_fini(&trace);
     return rc;

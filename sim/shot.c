@@ -228,7 +228,7 @@ static int call(struct shot *s, struct wp_blob *body)
     struct wp_call_spec spec = {
         .host = load->conf.target.host,
         .port = load->conf.target.port,
-        .tls = load->conf.target.tls,
+        .tls = load->conf.tls,
         .method = WP_STR("POST"),
         .target = wp_buf_str(&load->target),
         .field = &type,

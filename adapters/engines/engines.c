@@ -30,7 +30,7 @@ struct wp_probe {
     enum step step;
     char *host, *base, *health, *bearer; /* bearer: the whole value of the field */
     uint16_t port;
-    bool tls;
+    struct wp_tls *tls;
     uint64_t deadline_us;
     struct wp_call *call;
     int status, page_rc; /* page_rc: why its page was cut off */
@@ -49,6 +49,7 @@ static void probe_free(struct wp_probe *p)
     wp_free(p->base);
     wp_free(p->health);
     wp_free(p->bearer);
+    wp_tls_unref(p->tls);
     wp_free(p);
 }
 
@@ -127,6 +128,8 @@ static void on_over(struct wp_call *c, int rc)
     }
     if (p->page_rc < 0)
         rc = p->page_rc;
+    if (rc == WP_EPROTO && p->tls && c->phase == WP_CALL_CONNECT)
+        p->facts.tls = c->why;
     if (p->step == STEP_HEALTH)
         take_health(p, rc);
     else if (p->step == STEP_MODELS)
@@ -257,7 +260,7 @@ static struct wp_probe *begin(struct wp_client *c, const struct wp_engine_target
     p->kind = kind;
     p->left = what;
     p->port = t->port;
-    p->tls = t->tls;
+    p->tls = wp_tls_ref(t->tls);
     p->page.max = PAGE_MAX;
     p->deadline_us = wp_loop_now_us(p->loop) + t->timeout_us;
     p->fn = fn;

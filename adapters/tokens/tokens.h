@@ -77,7 +77,7 @@ struct wp_tokens_prompt {
 struct wp_tokens_worker {
     struct wp_str host;
     uint16_t port;
-    bool tls;
+    struct wp_tls *tls;   /* NULL: none; lives as the slices do */
     struct wp_str base;   /* path prefix, "" or "/base" */
     struct wp_str bearer; /* its API key; "" none */
     uint64_t key;         /* the same for the same worker, as long as it lives */

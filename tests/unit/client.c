@@ -263,7 +263,7 @@ static void what_cannot_be_asked_is_told_later(void)
 
     SET_UP(NULL, SCRIPT(ASKED));
     spec = spec_of(0);
-    spec.tls = true;
+    spec.method = WP_STR("G T");
     call_with(0, &spec);
     spec = spec_of(1);
     spec.target = WP_STR("/a b");
@@ -274,7 +274,7 @@ static void what_cannot_be_asked_is_told_later(void)
     call_with(2, &spec);
     EXPECT_UINT("not yet", 0, rig.seen[0].overs + rig.seen[1].overs + rig.seen[2].overs);
     TURN_UNTIL(rig.seen[0].overs && rig.seen[1].overs && rig.seen[2].overs);
-    expect_over("tls", 0, WP_ENOTSUP, WP_CALL_CONNECT, "tls");
+    expect_over("method", 0, WP_EINVAL, WP_CALL_CONNECT, "request");
     expect_over("target", 1, WP_EINVAL, WP_CALL_CONNECT, "request");
     expect_over("field", 2, WP_EINVAL, WP_CALL_CONNECT, "request");
     EXPECT_UINT("nobody was called", 0, rig.server.accepted);
@@ -520,7 +520,7 @@ static void the_limit_is_learnt_from_what_a_peer_does(void)
     TURN_UNTIL(wp_client_idle(rig.client) == 0);
     get(1);
     EXPECT_UINT("kept", 1, wp_client_idle(rig.client));
-    o = wp_origin_take(&rig.client->pool, WP_STR("127.0.0.1"), rig.server.port);
+    o = wp_origin_take(&rig.client->pool, WP_STR("127.0.0.1"), rig.server.port, NULL);
     EXPECT_TRUE("far below the default", o->learnt_us < 1000000 && o->learnt_end_us > wp_now_us());
     wp_origin_drop(o);
     TURN_UNTIL(rig.server.eofs == 1);
@@ -554,7 +554,7 @@ static void the_limit_is_learnt_from_what_a_peer_promises(void)
         SET_UP(NULL, SCRIPT(ASKED, {RAW_SEND, cases[i].bytes, 0}));
         get(0);
         EXPECT_UINT(cases[i].label, cases[i].kept, wp_client_idle(rig.client));
-        o = wp_origin_take(&rig.client->pool, WP_STR("127.0.0.1"), rig.server.port);
+        o = wp_origin_take(&rig.client->pool, WP_STR("127.0.0.1"), rig.server.port, NULL);
         EXPECT_UINT(cases[i].label, cases[i].promised_us, o->promised_us);
         wp_origin_drop(o);
         tear_down();

@@ -59,18 +59,20 @@ static const struct {
     {"api beyond loopback",
      {"listen.api=0.0.0.0:1"},
      {NULL},
-     "--set listen.api: 0.0.0.0:1 may be reached from other hosts: want listen.api_keys_file, or "
+     "--set listen.api: 0.0.0.0:1 may be reached from other hosts: want listen.api_keys_file, "
+     "listen.tls.client_ca, or "
      "listen.insecure: true\n"},
     {"all addresses",
      {"listen.api=:1"},
      {NULL},
-     "--set listen.api: :1 may be reached from other hosts: want listen.api_keys_file, or "
+     "--set listen.api: :1 may be reached from other hosts: want listen.api_keys_file, "
+     "listen.tls.client_ca, or "
      "listen.insecure: true\n"},
     {"a name may be anywhere",
      {"listen.api=router.example:1"},
      {NULL},
      "--set listen.api: router.example:1 may be reached from other hosts: want "
-     "listen.api_keys_file, or listen.insecure: true\n"},
+     "listen.api_keys_file, listen.tls.client_ca, or listen.insecure: true\n"},
     {"admin beyond loopback",
      {"listen.admin=[::]:1", "listen.api_keys_file=tests/data/conf/secrets"},
      {NULL},
@@ -135,11 +137,14 @@ static const struct {
      {"10.0.0.1:8000"},
      "--worker 10.0.0.1:8000: workers.0.url: want http://host:port, got \"10.0.0.1:8000\": want "
      "http://host:port or https://host:port\n"},
-    {"worker over TLS",
+    {"worker's authorities",
      {NULL},
-     {"https://a"},
-     "--worker https://a: workers.0.url: want http://host:port, got \"https://a\": https is not in "
-     "this version\n"},
+     {"https://a,ca=/nowhere/ca.pem"},
+     "--worker https://a: workers.0.ca: authorities /nowhere/ca.pem: not found\n"},
+    {"a certificate without its key",
+     {"listen.tls.cert=a.pem"},
+     {NULL},
+     "--set listen.tls.cert: listen.tls.key: want a PEM file beside listen.tls.cert, got nothing\n"},
     {"worker's role",
      {NULL},
      {"http://a,role=prefill"},
@@ -456,7 +461,7 @@ static void uncomment(const char *text, struct wp_buf *out)
             line.n -= 3;
         else if (list && wp_str_starts(line, "# "))
             line.p += 2, line.n -= 2;
-        if (!memmem(line.p, line.n, "api_key_file", 12)) /* which is not there */
+        if (!memmem(line.p, line.n, "api_key_file", 12) && !memmem(line.p, line.n, " ca: ", 5)) /* which are not there */
             wp_buf_add(out, line.p, line.n);
         wp_buf_adds(out, "\n");
     }
