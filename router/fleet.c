@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { RATIOS_MAX = 256, FIRST_MEAN_TOKENS = 1024 };
+enum { FIRST_MEAN_TOKENS = 1024 };
 
 static void lock(struct wp_fleet *f)
 {
@@ -18,115 +18,6 @@ static void lock(struct wp_fleet *f)
 static void unlock(struct wp_fleet *f)
 {
     pthread_mutex_unlock(&f->lock);
-}
-
-/* For autoscalers: what a request for a model would wait on the best worker that can take it. */
-static void tell_waits(struct wp_fleet *f, uint64_t now)
-{
-    WP_LIST_EACH(&f->workers, at)
-    {
-        const struct wp_worker *first = WP_CONTAINER(at, struct wp_worker, link);
-
-        for (size_t i = 0; i < first->n_models; i++) {
-            struct wp_str name = wp_str_of(first->model[i].name);
-            double best = INFINITY;
-            const char *why;
-
-            if (first->model[i].parent)
-                continue; /* an adapter waits as its base does, and there are many of them: no labels */
-            WP_LIST_EACH(&f->workers, other)
-            {
-                struct wp_worker *w = WP_CONTAINER(other, struct wp_worker, link);
-
-                if (wp_worker_serves(w, name) && wp_worker_ready(w, now, &why))
-                    for (uint32_t r = 0; r < w->n_ranks; r++)
-                        best = fmin(best, wp_worker_wait_us(w, &w->rank[r], now));
-            }
-            wp_gauge_set(WP_SERIES(f->predicted_wait, first->model[i].name), best / 1e6);
-        }
-    }
-}
-
-static uint64_t backlog_tokens(const struct wp_worker *w)
-{
-    uint64_t n = 0;
-
-    for (uint32_t i = 0; i < w->n_ranks; i++)
-        n += w->rank[i].load.prefill_tokens;
-    return n;
-}
-
-/* Before each scrape: gauges that are cheaper to read off than to keep. */
-static void on_scrape(void *arg)
-{
-    struct wp_fleet *f = arg;
-    uint64_t now = wp_now_us();
-    struct wp_index_stats s;
-    uint64_t unsure = 0;
-    size_t history = 0;
-
-    lock(f);
-    WP_LIST_EACH(&f->workers, at)
-    {
-        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
-        const char *why;
-
-        for (uint32_t i = 0; i < w->n_ranks; i++) {
-            history += wp_history_blocks(f->history, w->rank[i].holder);
-            unsure += wp_fleet_unsure(f, &w->rank[i]);
-        }
-        wp_gauge_set(w->in_flight_gauge, wp_worker_in_flight(w));
-        wp_gauge_set(w->backlog_gauge, (double)backlog_tokens(w));
-        wp_gauge_set(w->up_gauge, wp_worker_ready(w, now, &why) || w->up ? 1 : 0);
-        wp_gauge_set(w->breaker_gauge, w->breaker);
-    }
-    tell_waits(f, now);
-    wp_index_stats(f->index, &s);
-    wp_gauge_set(f->index_blocks, (double)s.blocks);
-    wp_gauge_set(f->index_locations, (double)s.locations);
-    wp_gauge_set(f->index_floating, (double)s.floating);
-    wp_gauge_set(f->index_doubtful, (double)(s.doubtful + unsure));
-    wp_gauge_set(f->index_bytes, (double)s.bytes);
-    wp_gauge_set(f->index_cap, (double)s.cap_bytes);
-    wp_gauge_set(f->history_blocks, (double)history);
-    unlock(f);
-}
-
-static int make_metrics(struct wp_fleet *f, struct wp_metrics *m)
-{
-    static const double blocks[] = {-256, -64, -16, -4, -1, 0, 1, 4, 16, 64, 256};
-    static const double error_s[] = {-10, -3, -1, -0.3, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
-#define GAUGE0(name, help) wp_series(wp_family(m, WP_GAUGE, name, help, "", NULL, 0), NULL)
-
-    f->metrics = m;
-    f->in_flight = wp_family(m, WP_GAUGE, "warmpath_worker_in_flight", "Requests under way, by our own count.", "worker", NULL, 0);
-    f->backlog = wp_family(m, WP_GAUGE, "warmpath_worker_prefill_backlog_tokens", "Prompt tokens dispatched, before their first token.",
-                           "worker", NULL, 0);
-    f->up = wp_family(m, WP_GAUGE, "warmpath_worker_up", "1 when the worker's probes pass.", "worker", NULL, 0);
-    f->breaker = wp_family(m, WP_GAUGE, "warmpath_worker_breaker_state", "0 closed, 1 half open, 2 open.", "worker", NULL, 0);
-    f->ended = wp_family(m, WP_COUNTER, "warmpath_worker_requests_total",
-                         "Attempts at a worker, by how they ended: good, failed, busy (429), neutral (other 4xx, cancelled).",
-                         "worker,outcome", NULL, 0);
-    f->drift = wp_family(m, WP_HISTOGRAM, "warmpath_index_drift_blocks",
-                         "Leading blocks of a prompt that a worker's KV events claimed, less those that its engine said it had.", "worker", blocks,
-                         sizeof blocks / sizeof blocks[0]);
-    f->resyncs = wp_family(m, WP_COUNTER, "warmpath_index_resyncs_total",
-                           "Times that what a worker's KV events told was put in doubt because its claims were wrong beyond chance.", "worker",
-                           NULL, 0);
-    f->price_error = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_price_error_seconds",
-                                          "Actual minus predicted time to first token.", "", error_s,
-                                          sizeof error_s / sizeof error_s[0]));
-    f->predicted_wait = wp_family(m, WP_GAUGE, "warmpath_predicted_wait_seconds",
-                                  "Wait of a new request on the best worker of its model; infinite when none can take it.", "model",
-                                  NULL, 0);
-    f->index_blocks = GAUGE0("warmpath_index_blocks", "Prefix blocks in the index.");
-    f->index_locations = GAUGE0("warmpath_index_locations", "Places where blocks lie.");
-    f->index_floating = GAUGE0("warmpath_index_floating", "Blocks whose place in a prompt is not known yet.");
-    f->index_doubtful = GAUGE0("warmpath_index_doubtful", "Locations in doubt.");
-    f->index_bytes = GAUGE0("warmpath_index_bytes", "Memory of the index.");
-    f->index_cap = GAUGE0("warmpath_index_cap_bytes", "Its cap.");
-    f->history_blocks = GAUGE0("warmpath_history_blocks", "Prefix blocks that workers are reckoned to hold because they were sent there.");
-    return wp_metrics_on_scrape(m, on_scrape, f);
 }
 
 int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct wp_metrics *metrics, struct wp_err *err)
@@ -151,7 +42,7 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
         rc = wp_history_create(&f->history, wp_rng_secret(), err);
     if (rc == 0)
         rc = wp_fleet_configure(f, conf, err);
-    if (rc == 0 && make_metrics(f, metrics) < 0)
+    if (rc == 0 && wp_fleet_metrics(f, metrics) < 0)
         rc = wp_fail(err, WP_ENOMEM, "fleet: out of memory");
     if (rc < 0) {
         wp_fleet_destroy(f);
@@ -609,143 +500,4 @@ bool wp_fleet_serving(struct wp_fleet *f)
     any |= wp_worker_ready(WP_CONTAINER(at, struct wp_worker, link), now, &why);
     unlock(f);
     return any;
-}
-
-/* The configured name that an alias stands for, or the name itself. */
-static struct wp_str unalias(const struct wp_config *conf, struct wp_str name)
-{
-    for (size_t i = 0; i < conf->n_models; i++)
-        for (char **a = conf->models[i].aliases; *a; a++)
-            if (wp_str_is(name, *a))
-                return wp_str_of(conf->models[i].name);
-    return name;
-}
-
-static const struct wp_config_model *configured(const struct wp_config *conf, struct wp_str name)
-{
-    for (size_t i = 0; i < conf->n_models; i++)
-        if (wp_str_is(name, conf->models[i].name))
-            return &conf->models[i];
-    return NULL;
-}
-
-/* The one base model that the fleet serves; absent when there are several or none. */
-static struct wp_str only_model(struct wp_fleet *f)
-{
-    struct wp_str one = {0};
-
-    WP_LIST_EACH(&f->workers, at)
-    {
-        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
-
-        for (size_t i = 0; i < w->n_models; i++) {
-            if (w->model[i].parent)
-                continue;
-            if (one.p && !wp_str_is(one, w->model[i].name))
-                return (struct wp_str){0};
-            one = wp_str_of(w->model[i].name);
-        }
-    }
-    return one;
-}
-
-static void add_size(struct wp_model_info *info, uint32_t size)
-{
-    for (size_t i = 0; i < info->n_sizes; i++)
-        if (info->block_size[i] == size)
-            return;
-    if (info->n_sizes < WP_BLOCK_SIZES_MAX)
-        info->block_size[info->n_sizes++] = size;
-}
-
-static double ratio_of(struct wp_fleet *f, struct wp_str model)
-{
-    WP_LIST_EACH(&f->ratios, at)
-    {
-        struct wp_model_ratio *r = WP_CONTAINER(at, struct wp_model_ratio, link);
-
-        if (wp_str_is(model, r->name))
-            return r->bytes_per_token;
-    }
-    return 4; /* English text in today's vocabularies, until usage says better */
-}
-
-static void look_for(struct wp_fleet *f, struct wp_str name, struct wp_model_info *info, const char **parent)
-{
-    bool any = false;
-
-    WP_LIST_EACH(&f->workers, at)
-    {
-        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
-        const struct wp_engine_model *m = wp_worker_serves(w, name);
-
-        any |= w->n_models > 0;
-        if (!m)
-            continue;
-        info->known = true;
-        *parent = m->parent ? m->parent : *parent;
-        add_size(info, w->block_size);
-        if (m->max_len > info->max_len)
-            info->max_len = m->max_len;
-    }
-    /* Nobody has said what it serves yet: 503, not 404. */
-    info->listed = info->known || configured(f->conf, name) != NULL;
-    info->known = info->listed || !any;
-}
-
-int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out)
-{
-    const struct wp_config_model *m;
-    const char *parent = NULL;
-    char *copy;
-
-    *out = (struct wp_model_info){0};
-    lock(f);
-    name = name.p ? unalias(f->conf, name) : only_model(f);
-    if (!name.p) {
-        unlock(f);
-        return 0;
-    }
-    look_for(f, name, out, &parent);
-    out->bytes_per_token = ratio_of(f, parent ? wp_str_of(parent) : name); /* an adapter has its base's tokenizer */
-    copy = wp_arena_strndup(arena, name.p, name.n);
-    out->name = (struct wp_str){copy, name.n};
-    out->base = out->name;
-    if (copy && parent) {
-        out->lora = out->name;
-        copy = wp_arena_strndup(arena, parent, strlen(parent));
-        out->base = (struct wp_str){copy, strlen(parent)};
-    }
-    m = copy ? configured(f->conf, out->base) : NULL;
-    out->confirm = m ? m->confirm : WP_CONFIRM_PASSIVE;
-    unlock(f);
-    return copy ? 0 : WP_ENOMEM;
-}
-
-void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str base, uint64_t bytes, uint64_t tokens)
-{
-    struct wp_model_ratio *found = NULL;
-    double seen = tokens ? (double)bytes / (double)tokens : 0;
-
-    if (tokens < 16 || seen < 0.1 || seen > 100)
-        return; /* too short to tell, or nonsense */
-    lock(f);
-    WP_LIST_EACH(&f->ratios, at)
-    if (wp_str_is(base, WP_CONTAINER(at, struct wp_model_ratio, link)->name))
-        found = WP_CONTAINER(at, struct wp_model_ratio, link);
-    if (!found && f->n_ratios < RATIOS_MAX) {
-        found = wp_calloc(1, sizeof *found);
-        if (found && !(found->name = wp_strndup(base.p, base.n))) {
-            wp_free(found);
-            found = NULL;
-        }
-        if (found) {
-            found->bytes_per_token = seen;
-            wp_list_push(&f->ratios, &found->link);
-            f->n_ratios++;
-        }
-    }
-    if (found)
-        found->bytes_per_token += 0.05 * (seen - found->bytes_per_token);
-    unlock(f);
 }

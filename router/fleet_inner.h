@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router/fleet_inner.h - the fleet from inside: for fleet.c, place.c, query.c and fleet_json.c alone. */
+/* router/fleet_inner.h - the fleet from inside: for fleet*.c, place.c, settle.c, query.c and snapshot.c alone. */
 #ifndef WP_ROUTER_FLEET_INNER_H
 #define WP_ROUTER_FLEET_INNER_H
 
@@ -61,6 +61,14 @@ struct wp_fleet {
 /* With the lock held: fills candidate, view and shown.  Returns how many, or 0 with why. */
 size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
                            const char **why, uint64_t *retry_after_us);
+/* Where the prompt's blocks will serve others, by what is known of the rank now. */
+struct wp_history_ends wp_fleet_ends(const struct wp_rank *r, const struct wp_hashes *h, uint32_t tokens);
+/* The end of that placement decides whether a half open breaker closes. */
+static inline bool wp_fleet_decides(const struct wp_worker *w, const struct wp_placement *p)
+{
+    return p->probe_of_breaker && w->half_open_by == p;
+}
+int wp_fleet_metrics(struct wp_fleet *f, struct wp_metrics *m); /* fleet_metrics.c.  Errors: WP_ENOMEM */
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
 /*
  * flight.c, with the lock held.  flown: the placement's blocks are in flight no more; behind a live feed they count on until the feed has told

@@ -5,10 +5,7 @@
  * bounded time (TOKENS); and it is placed (PLACE).  An attempt is one call to the chosen worker: CONNECT until its
  * first byte is written, PREFILL until the answer's head is on its way to the client, STREAM until it ends.  relay.c does the last two.
  *
- * Failing before STREAM: another worker, at most retry.attempts times.  Free of the retry budget: connect failures and the reuse race, since the
- * engine has seen nothing (the race is repeated once on the same worker, on a fresh connection, and when that dies too the worker is the first
- * of two), and a worker that died with the request in flight: but of those at most two, then the request itself is suspected and answered 502.  Failing in STREAM: the stream ends in an error event.
- * A worker goes down by its probes: who has no answer from it is repeated like that, too, or waits on where there is no other.
+ * Failing before STREAM: another worker (attempt.c).  Failing in STREAM: the stream ends in an error event.
  * The client goes: the call is cancelled, which closes the engine's connection.
  *
  * Ownership: the request is freed when the exchange is over and every call has said on_over.
@@ -137,41 +134,9 @@ static void answer_error(struct wp_request *r, int status, const char *code, con
     wp_reply_error(r->x, status, code, param, extra, n, "%s", message);
 }
 
-static void out_of_memory(struct wp_request *r)
+void wp_request_no_memory(struct wp_request *r)
 {
     answer_error(r, 503, "overloaded", "body_memory", 1000000, false, "The router is out of memory.");
-}
-
-static void dispatch(struct wp_request *r);
-
-static bool place(struct wp_request *r, struct wp_placement *p, enum wp_place_result *result, const char **why, uint64_t *retry_us)
-{
-    struct wp_want want = {
-        .id = r->id,
-        .model = r->kind == WP_ROUTE_STORED ? NULL : &r->ask.model,
-        .prompt = &r->ask.prompt,
-        .tokens = r->ask.tokens,
-        .max_tokens = wp_body_max_tokens(&r->ask.json),
-        .sequences = wp_body_sequences(&r->ask.json),
-        .session_key = wp_session_key(r->x->head, &r->ask.json),
-        .avoid = r->failed,
-        .n_avoid = r->n_failed,
-        .only = r->race_repeat ? r->place->worker : r->pinned,
-        .again = r->race_repeat ? r->place : NULL,
-    };
-    uint64_t rank;
-
-    if (r->settings->conf->listen.trust_client_routing &&
-        wp_str_u64(wp_head_get(r->x->head, "x-data-parallel-rank"), &rank) && rank <= UINT32_MAX) {
-        want.ranked = true;
-        want.rank = (uint32_t)rank;
-    }
-    if (r->race_repeat) {
-        want.ranked = true;
-        want.rank = r->place->rank->number;
-    }
-    *result = wp_fleet_place(r->gate->router->fleet, &want, p, why, retry_us);
-    return *result == WP_PLACED;
 }
 
 static void refuse_placement(struct wp_request *r, enum wp_place_result no, const char *why, uint64_t retry_us)
@@ -190,62 +155,6 @@ static void refuse_placement(struct wp_request *r, enum wp_place_result no, cons
     }
 }
 
-static bool budget_allows(struct wp_router *router, double share)
-{
-    uint64_t tries = atomic_load(&router->first_tries), repeats = atomic_load(&router->repeats);
-
-    if (tries > 10000) { /* old times fade: both are halved, and a lost update between loops does no harm */
-        atomic_store(&router->first_tries, tries / 2);
-        atomic_store(&router->repeats, repeats / 2);
-    }
-    if ((double)repeats >= 10 + share * (double)tries) /* ten are free, or a quiet router could never retry */
-        return false;
-    atomic_fetch_add(&router->repeats, 1);
-    return true;
-}
-
-static bool avoid_worker(struct wp_request *r, struct wp_worker *w)
-{
-    for (size_t i = 0; i < r->n_failed; i++)
-        if (r->failed[i] == w)
-            return true;
-    if (r->n_failed == WP_ATTEMPTS_MAX)
-        return false;
-    r->failed[r->n_failed++] = wp_worker_ref(w);
-    return true;
-}
-
-bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome o, uint64_t rest_us, bool counts)
-{
-    const struct wp_config *conf = r->settings->conf;
-    struct wp_placement *next = r->place == &r->slot[0] ? &r->slot[1] : &r->slot[0];
-    enum wp_place_result no;
-    uint64_t retry_us;
-    const char *why;
-
-    if (!r->gate->client) /* the gate closes: nothing can be sent any more */
-        return false;
-    if (!r->x || r->head_sent || r->attempts >= WP_ATTEMPTS_MAX || (!r->race_repeat && r->attempts - r->races > conf->retry.attempts))
-        return false;
-    if (!r->race_repeat && (r->pinned || !avoid_worker(r, r->place->worker)))
-        return false;
-    if (!place(r, next, &no, &why, &retry_us))
-        return false;
-    if (counts && !budget_allows(r->gate->router, conf->retry.budget)) {
-        wp_fleet_end(r->gate->router->fleet, next, WP_OUTCOME_NEUTRAL, 0);
-        return false;
-    }
-    wp_count(WP_SERIES(r->gate->router->count.retries, reason), 1);
-    wp_log(WP_DEBUG, "request", "id=%s worker=%s %s, next worker=%s", r->id, r->place->worker->conf.id, reason,
-           next->worker->conf.id);
-    wp_request_settle(r, o, rest_us);
-    r->place = next;
-    if (r->state != REQ_PLACE)
-        wp_request_move(r, REQ_PLACE);
-    dispatch(r);
-    return true;
-}
-
 void wp_request_fail(struct wp_request *r, int rc, const char *what, bool unreached)
 {
     char text[256];
@@ -253,7 +162,7 @@ void wp_request_fail(struct wp_request *r, int rc, const char *what, bool unreac
     if (!r->x)
         return;
     if (rc == WP_ENOMEM) {
-        out_of_memory(r);
+        wp_request_no_memory(r);
         return;
     }
     if (unreached && r->lost < 2) {
@@ -266,70 +175,6 @@ void wp_request_fail(struct wp_request *r, int rc, const char *what, bool unreac
         answer_error(r, 504, "upstream_timeout", NULL, 0, true, text);
     else
         answer_error(r, 502, "upstream_failed", NULL, 0, true, text);
-}
-
-/* A whole answer comes at the end of its generation: its first byte may take as long as the tokens it asked for. */
-static uint64_t first_byte_us(const struct wp_request *r)
-{
-    const struct wp_config *conf = r->settings->conf;
-    uint32_t tokens = wp_body_max_tokens(&r->ask.json);
-
-    if (!conf->limits.first_byte_us || r->ask.json.stream.kind == WP_JSON_TRUE)
-        return conf->limits.first_byte_us;
-    return conf->limits.first_byte_us + (uint64_t)(tokens ? tokens : 4096) * conf->slo.itl_us;
-}
-
-/* The target behind the worker's base path; absent when out of memory. */
-static struct wp_str target_on(struct wp_request *r, const struct wp_worker *w)
-{
-    struct wp_str base = w->url.path, path = r->x->head->target;
-    char *p;
-
-    if (!base.n)
-        return path;
-    p = wp_arena_alloc(&r->arena, base.n + path.n);
-    if (!p)
-        return (struct wp_str){0};
-    memcpy(p, base.p, base.n);
-    memcpy(p + base.n, path.p, path.n);
-    return (struct wp_str){p, base.n + path.n};
-}
-
-static void dispatch(struct wp_request *r)
-{
-    struct wp_field field[WP_FORWARD_MAX];
-    const struct wp_config *conf = r->settings->conf;
-    struct wp_worker *w = r->place->worker;
-    struct wp_call_spec spec = {
-        .host = w->url.host,
-        .port = w->url.port,
-        .tls = w->tls,
-        .method = r->x->head->method,
-        .field = field,
-        .body = r->body,
-        .connect_us = conf->limits.connect_us,
-        .first_byte_us = first_byte_us(r),
-        .idle_us = conf->limits.idle_us,
-        .fresh = r->races || r->lost,
-        .ops = &wp_relay_ops,
-        .user = r,
-    };
-
-    spec.target = target_on(r, w);
-    r->attempts++;
-    wp_worker_unref(r->tried);
-    r->tried = wp_worker_ref(w);
-    r->placed_us = wp_now_us();
-    spec.n_fields = wp_forward_request(r, field);
-    r->race_repeat = false;
-    wp_request_move(r, REQ_CONNECT);
-    r->call = spec.n_fields && spec.target.p ? wp_call(r->gate->client, &spec) : NULL;
-    if (r->call) {
-        r->calls_open++;
-        return;
-    }
-    wp_request_settle(r, WP_OUTCOME_NEUTRAL, 0);
-    out_of_memory(r);
 }
 
 /* The id in /v1/responses/ID or /v1/responses/ID/cancel. */
@@ -385,7 +230,7 @@ static bool understand(struct wp_request *r)
     if (r->kind == WP_ROUTE_RESPONSES)
         pin_previous(r);
     if (wp_request_edit(r, form) < 0) {
-        out_of_memory(r);
+        wp_request_no_memory(r);
         return false;
     }
     return true;
@@ -402,12 +247,12 @@ static void place_first(struct wp_request *r)
     if (r->ask.outline && r->ask.model.listed)
         wp_doctor_see(r->gate->router->doctor, r->ask.outline, r->ask.model.name, wp_session_key(r->x->head, &r->ask.json), r->ask.tokens,
                       r->ready_us);
-    if (!place(r, r->place, &no, &why, &retry_us)) {
+    if (!wp_request_place(r, r->place, &no, &why, &retry_us)) {
         refuse_placement(r, no, why, retry_us);
         return;
     }
     atomic_fetch_add(&r->gate->router->first_tries, 1);
-    dispatch(r);
+    wp_request_dispatch(r);
     wp_observe(r->gate->router->count.decide, (double)(wp_now_us() - r->ready_us) / 1e6);
 }
 
@@ -442,7 +287,7 @@ static void on_body_end(struct wp_exchange *x)
     p = wp_buf_take(&r->in, &n);
     r->body = wp_blob_adopt(p, n);
     if (!r->body) {
-        out_of_memory(r);
+        wp_request_no_memory(r);
         return;
     }
     if (!understand(r))
@@ -472,7 +317,7 @@ static void on_body(struct wp_exchange *x, const char *p, size_t n)
     }
     r->body_counted += conf->limits.bodies_total_bytes ? n : 0;
     if (wp_buf_add(&r->in, p, n) < 0)
-        out_of_memory(r);
+        wp_request_no_memory(r);
 }
 
 static void on_drain(struct wp_exchange *x)
@@ -589,42 +434,4 @@ size_t wp_requests_cut(struct wp_gate *g)
         n++;
     }
     return n;
-}
-
-/* Its worker is down: as when the connection had died, but that one who can go nowhere else may as well wait for it to come back. */
-static bool rescue(struct wp_request *r)
-{
-    struct wp_call *c = r->call;
-    bool died = c->phase != WP_CALL_CONNECT;
-
-    if (died && r->lost) { /* the second one */
-        r->call = NULL;
-        wp_request_settle(r, WP_OUTCOME_FAILED, 0);
-        wp_request_fail(r, -ECONNABORTED, "it went down", false);
-        wp_call_cancel(c);
-        return true;
-    }
-    r->call = NULL; /* a new attempt sets it; the old one is cancelled after */
-    r->lost += died;
-    if (!wp_request_retry(r, "down", WP_OUTCOME_FAILED, 0, false)) {
-        r->lost -= died;
-        r->call = c;
-        return false;
-    }
-    wp_call_cancel(c);
-    return true;
-}
-
-size_t wp_requests_rescue(struct wp_gate *g)
-{
-    size_t stranded = 0;
-
-    WP_LIST_EACH(&g->requests, at)
-    {
-        struct wp_request *r = WP_CONTAINER(at, struct wp_request, link);
-
-        if (r->x && r->call && !r->head_sent && wp_fleet_is_down(g->router->fleet, r->place->worker))
-            stranded += !rescue(r);
-    }
-    return stranded;
 }

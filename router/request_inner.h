@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router/request_inner.h - a request from inside: for request.c (life, attempts) and relay.c (the answer) alone. */
+/* router/request_inner.h - a request from inside: for request.c (life), attempt.c and relay.c (the answer) alone. */
 #ifndef WP_ROUTER_REQUEST_INNER_H
 #define WP_ROUTER_REQUEST_INNER_H
 
@@ -81,6 +81,10 @@ struct wp_request {
 };
 
 void wp_request_move(struct wp_request *r, enum wp_request_state next);
+/* attempt.c: finds a worker and puts the request on it, into p; sends it to the one that it is on. */
+bool wp_request_place(struct wp_request *r, struct wp_placement *p, enum wp_place_result *result, const char **why, uint64_t *retry_us);
+void wp_request_dispatch(struct wp_request *r);
+void wp_request_no_memory(struct wp_request *r); /* answers that */
 /*
  * The attempt at hand failed before anything went to the client.  Starts another on another worker and returns true, or returns
  * false when there is none or no more are allowed.  counts: it is paid from the retry budget.

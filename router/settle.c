@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What became of a decision, all under the fleet's lock: its first token, its end, and what the answer says of the worker: of what it holds
+ * (confirm, judge), of how fast it is (learn), of whether it is well (wp_worker_outcome).
+ */
+#include "router/fleet_inner.h"
+
+#include "base/clock.h"
+#include "index/identity.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/*
+ * One scalar a worker: how much slower it computes than its profile says.  Learnt from long prompts that had the worker's prefill to
+ * themselves: then all that was predicted is compute and step, which both have the scalar in them.
+ */
+static void learn(struct wp_worker *w, const struct wp_placement *p, double actual_us)
+{
+    double ratio;
+
+    if (!p->alone || !(p->ttft_us > 20000) || p->tokens - p->hit_tokens < 512)
+        return;
+    ratio = actual_us / p->ttft_us;
+    ratio = ratio < 0.2 ? 0.2 : ratio > 5 ? 5 : ratio;
+    w->correction *= 1 + 0.1 * (ratio - 1);
+    w->correction = w->correction < 0.05 ? 0.05 : w->correction > 20 ? 20 : w->correction;
+}
+
+/* What of it floats finds its place. */
+static void graft(struct wp_fleet *f, const struct wp_placement *p)
+{
+    if (p->rank->fed && p->first_seen && p->exact && !p->worker->gone)
+        wp_index_graft(f->index, p->rank->holder, p->space, p->hashes->local, p->hashes->n);
+}
+
+/* What the rank's events claimed is in doubt from now on; its feed will ask for everything again. */
+static void distrust(struct wp_fleet *f, const struct wp_placement *p)
+{
+    struct wp_rank *r = p->rank;
+
+    snprintf(r->resync_why, sizeof r->resync_why, "%llu of %llu answers in a row had fewer cached tokens than its events claimed",
+             (unsigned long long)r->trust.since_wrong, (unsigned long long)r->trust.since_claims);
+    wp_index_doubt(f->index, r->holder);
+    wp_count(p->worker->resyncs, 1);
+    r->resync_due = true;
+}
+
+static void judge(struct wp_fleet *f, const struct wp_placement *p, size_t blocks)
+{
+    double drift = (double)p->claimed_blocks - (double)blocks;
+
+    if (!p->exact || p->more) /* of several sequences some found what others had just stored */
+        return;
+    wp_observe(p->worker->drift, drift);
+    if (p->claimed_blocks && p->claim_sure && wp_trust_hear(&p->rank->trust, drift > 0, wp_now_us()))
+        distrust(f, p);
+}
+
+/* What its events told is right or wrong as far as the engine says so itself. */
+static void confirm(struct wp_fleet *f, const struct wp_placement *p)
+{
+    size_t usable = p->hashes ? wp_usable_blocks(p->tokens, p->hashes->block_size) : 0;
+
+    if (p->cached_tokens < 0 || !p->rank->fed || p->worker->gone || usable == 0 || p->space == 0xFFFFFFFF)
+        return;
+    wp_index_confirm(f->index, p->rank->holder, p->space, p->hashes->local, usable < p->hashes->n ? usable : p->hashes->n,
+                     (size_t)p->cached_tokens / p->hashes->block_size);
+    judge(f, p, (size_t)p->cached_tokens / p->hashes->block_size);
+}
+
+void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
+{
+    uint64_t now = wp_now_us();
+    double actual = (double)(now - p->placed_us);
+    struct wp_worker *w = p->worker;
+    struct wp_record *r;
+
+    if (!w || p->first_seen)
+        return;
+    p->first_seen = true;
+    pthread_mutex_lock(&f->lock);
+    wp_load_first(&p->rank->load, &p->item, &w->profile, now);
+    p->rank->more_waiting -= p->more;
+    if (p->in_flight_noted && !w->gone)
+        wp_history_note(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n,
+                        p->exact ? wp_fleet_ends(p->rank, p->hashes, p->tokens) : p->ends);
+    /* What a window has left behind is free while the answer is still being generated, and may go: from here on the events say it. */
+    if (!p->rank->live || p->rank->window || !p->exact)
+        wp_fleet_flown(f, p, p->rank->live && p->exact ? now : 0);
+    learn(w, p, actual);
+    r = wp_records_at(&f->records, p->record);
+    if (r)
+        r->actual_ttft_us = actual;
+    pthread_mutex_unlock(&f->lock);
+    if (isfinite(p->ttft_us))
+        wp_observe(f->price_error, (actual - p->ttft_us) / 1e6);
+}
+
+void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n)
+{
+    if (!p->worker)
+        return;
+    pthread_mutex_lock(&f->lock);
+    wp_load_token(&p->rank->load, &p->item, n);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o, uint64_t rest_us)
+{
+    struct wp_worker *w = p->worker;
+    uint64_t now = wp_now_us();
+    struct wp_record *r;
+
+    if (!w)
+        return;
+    pthread_mutex_lock(&f->lock);
+    wp_load_end(&p->rank->load, &p->item, &w->profile, now);
+    p->rank->more -= p->more;
+    p->rank->more_waiting -= p->first_seen ? 0 : p->more;
+    graft(f, p);
+    wp_fleet_flown(f, p, now);
+    confirm(f, p);
+    if (!w->gone)
+        wp_count(w->ended[o], 1);
+    if (o == WP_OUTCOME_BUSY)
+        wp_worker_busy(w, p->placed_us, rest_us, f->conf, now);
+    else if (o == WP_OUTCOME_GOOD)
+        wp_worker_served(w);
+    /* Others than the one that decides are stragglers of the time before it opened, or were repeated: a burst opens it once. */
+    if (wp_fleet_decides(w, p) || (w->breaker == WP_BREAKER_CLOSED && p->placed_us > w->opened_us))
+        wp_worker_outcome(w, o, f->conf, now);
+    r = wp_records_at(&f->records, p->record);
+    if (r)
+        snprintf(r->outcome, sizeof r->outcome, "%s", wp_outcome_names[o]);
+    if (w->gone && p->rank->load.in_flight == 0)
+        wp_index_drop(f->index, p->rank->holder);
+    pthread_mutex_unlock(&f->lock);
+    p->worker = NULL;
+    wp_worker_unref(w);
+}
