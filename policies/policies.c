@@ -2,6 +2,7 @@
 #include "policies/policy.h"
 
 #include "policies/pick.h"
+#include "policies/rules.h"
 
 #include <stdio.h>
 
@@ -10,10 +11,14 @@ const char *const wp_term_names[WP_TERMS] = {
     [WP_TERM_ROOM] = "room", [WP_TERM_SCORE] = "score",
 };
 
+/* clang-format off */
 const struct wp_policy_ops *const wp_policies[] = {
-    &wp_policy_price,        &wp_policy_round_robin, &wp_policy_random,  &wp_policy_least_loaded,
-    &wp_policy_power_of_two, &wp_policy_prefix_hash, &wp_policy_session, NULL,
+    &wp_policy_price, &wp_policy_round_robin, &wp_policy_random, &wp_policy_least_loaded, &wp_policy_least_work,
+    &wp_policy_power_of_two, &wp_policy_prefix_hash, &wp_policy_session,
+    &wp_policy_dynamo, &wp_policy_sglang, &wp_policy_llmd, &wp_policy_preble, &wp_policy_conductor,
+    NULL,
 };
+/* clang-format on */
 enum { POLICIES = sizeof wp_policies / sizeof wp_policies[0] - 1 };
 
 void wp_policy_conf_init(struct wp_policy_conf *c)
@@ -27,6 +32,17 @@ void wp_policy_conf_init(struct wp_policy_conf *c)
         .doubt = 0.5,
         .bound = 1.25,
         .prefix_blocks = 4,
+        .dynamo_prefill_weight = 1,
+        .llmd_prefix = 2,
+        .llmd_queue = 1,
+        .llmd_kv = 1,
+        .sglang_match = 0.3,
+        .sglang_balance_abs = 64,
+        .sglang_balance_rel = 1.5,
+        .sglang_blocks = 32768,
+        .preble_window_s = 180,
+        .preble_overload = 1.3,
+        .conductor_ratio = 1.5,
     };
 }
 
@@ -44,6 +60,17 @@ static const struct row {
     ROW("price.near_share", near_share, 0, 1),
     ROW("price.doubt", doubt, 0, 1),
     ROW("bound", bound, 1, 1e9),
+    ROW("dynamo.prefill_weight", dynamo_prefill_weight, 0, 1e6),
+    ROW("llmd.prefix", llmd_prefix, 0, 1e6),
+    ROW("llmd.queue", llmd_queue, 0, 1e6),
+    ROW("llmd.kv", llmd_kv, 0, 1e6),
+    ROW("sglang.match", sglang_match, 0, 1),
+    ROW("sglang.balance_abs", sglang_balance_abs, 0, 1e6),
+    ROW("sglang.balance_rel", sglang_balance_rel, 1, 1e6),
+    ROW("sglang.blocks", sglang_blocks, 1, 1 << 20),
+    ROW("preble.window_s", preble_window_s, 1, 86400),
+    ROW("preble.overload", preble_overload, 1, 1000),
+    ROW("conductor.ratio", conductor_ratio, 1, 1e6),
 #undef ROW
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -112,8 +139,11 @@ int wp_policy_create(struct wp_policy **out, const char *name, const struct wp_p
     *out = NULL;
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < POLICIES; i++)
-        if (strcmp(name, wp_policies[i]->name) == 0)
-            return wp_policies[i]->create(out, conf, err);
+    for (size_t i = 0; i < POLICIES; i++) {
+        if (strcmp(name, wp_policies[i]->name) != 0)
+            continue;
+        rc = wp_policies[i]->create(out, conf, err);
+        return rc == 0 && conf->pull ? wp_pull_create(out, *out, err) : rc;
+    }
     return unknown(name, err);
 }

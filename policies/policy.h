@@ -78,6 +78,7 @@ struct wp_worker_view {
     uint32_t block_size;
     const struct wp_profile *profile; /* NULL: the default one */
     double correction;                /* measured / predicted, 1 when nothing was learnt */
+    uint32_t index_tokens;            /* leading prompt tokens of events alone: without history and what is in flight */
 };
 
 /*
@@ -132,6 +133,14 @@ struct wp_policy_conf {
     uint32_t prefix_blocks;
     /* 0: where round_robin starts; all else is drawn from ask.draw. */
     uint64_t seed;
+    /* Rules of others, each in its file; keys and defaults: policies/rows.h. */
+    double dynamo_prefill_weight;
+    double llmd_prefix, llmd_queue, llmd_kv;
+    double sglang_match, sglang_balance_abs, sglang_balance_rel, sglang_blocks;
+    double preble_window_s, preble_overload;
+    double conductor_ratio;
+    /* false: whatever policy chose, all that any peer has of the prompt and the worker has not is fetched. */
+    bool pull;
 };
 void wp_policy_conf_init(struct wp_policy_conf *c);
 /* One by its name in the configuration ("policy.price.room_us", or without "policy.").  Errors: WP_EINVAL. */
@@ -152,6 +161,9 @@ struct wp_policy_ops {
      */
     size_t (*choose)(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view w[],
                      size_t n, struct wp_verdict v[]);
+    /* The request went to w, one of those shown to choose(); NULL: nothing is learnt from it.  Memory may be taken for a worker that
+     * is new, within a bound. */
+    void (*placed)(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view *w);
     void (*destroy)(struct wp_policy *p);
 };
 

@@ -2,6 +2,7 @@
 #include "router/config.h"
 
 #include "policies/profile.h"
+#include "policies/rows.h"
 #include "router/config_check.h"
 
 #include <stdio.h>
@@ -95,21 +96,11 @@ static const struct wp_conf_key worker_rows[] = {
     {0},
 };
 
-static const struct wp_conf_key price_rows[] = {
-    ROW("room_us", DOUBLE, "20000", "price of the room that a block of 512 tokens takes, in microseconds", C(policy.conf.room_us), RANGE(0, 1e9)),
-    ROW("room_cap_blocks", DOUBLE, "20", "for at most so many blocks of one request; 0 is for all", C(policy.conf.room_cap_blocks), RANGE(0, 1e9)),
-    ROW("room_wait_share", DOUBLE, "0.1", "and this share of the median wait of all workers, per block", C(policy.conf.room_wait_share), RANGE(0, 100)),
-    ROW("near_us", DOUBLE, "1000", "prices within this of the best are a tie, in microseconds", C(policy.conf.near_us), RANGE(0, 1e9)),
-    ROW("near_share", DOUBLE, "0.01", "and those within this share of the best", C(policy.conf.near_share), RANGE(0, 1)),
-    ROW("doubt", DOUBLE, "0.5", "share of a doubtful hit that counts", C(policy.conf.doubt), RANGE(0, 1)),
-    {0},
-};
+#define P(member) offsetof(struct wp_config, policy.conf.member)
+WP_POLICY_TABLES(P);
 static const struct wp_conf_key policy_rows[] = {
     ROW("name", STR, "price", "what chooses the worker", C(policy.name), .check = wp_check_policy, .known = policy_name),
-    TABLE("price", price_rows),
-    ROW("bound", DOUBLE, "1.25", "prefix_hash and session: at most so many times the mean number in flight", C(policy.conf.bound), RANGE(1, 1e9)),
-    ROW("prefix_blocks", U32, "4", "prefix_hash: leading blocks of the prompt that choose", C(policy.conf.prefix_blocks), RANGE(1, 4096)),
-    ROW("seed", U64, "0", "where round_robin starts", C(policy.conf.seed), RANGE(0, 999999999999999.0)),
+    WP_POLICY_ALL_ROWS(P),
     {0},
 };
 

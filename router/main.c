@@ -18,6 +18,7 @@ static const struct wp_command commands[] = {
     {"policies", wp_policies_main, "list what can choose a worker"},
     {"engine",   wp_engine_main,   "a simulated inference engine behind vLLM's HTTP API"},
     {"load",     wp_load_main,     "play a trace at an OpenAI endpoint and measure"},
+    {"replay",   wp_replay_main,   "play a trace at a simulated fleet in virtual time and compare policies"},
     {"trace",    wp_trace_main,    "make a request trace, or state the statistics of one"},
     {"decide",   wp_decide_main,   "choose for a simulator, line by line"},
     {"version",  wp_version_main,  "print the version"},

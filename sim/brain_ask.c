@@ -73,7 +73,7 @@ static void match(struct wp_brain *b, size_t n)
 
         *v = (struct wp_worker_view){.fresh_blocks = (uint32_t)n};
         b->run[i] = row ? row->blocks : 0;
-        v->has_tokens = as_tokens(b, b->run[i]);
+        v->has_tokens = v->index_tokens = as_tokens(b, b->run[i]);
         for (int t = 1; row && t < WP_BRAIN_TIERS; t++)
             v->hit_tier[t] = (uint32_t)((uint64_t)row->tier[t] * b->conf.block_tokens);
     }
@@ -247,6 +247,8 @@ int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req 
     hit = (uint32_t)((uint64_t)a->hit_blocks * b->conf.block_tokens < r->tokens ? a->hit_blocks * b->conf.block_tokens : r->tokens - 1);
     if (placed(b, r, a->worker, hit) < 0)
         return wp_fail(err, WP_ENOMEM, "request %llu: out of memory", (unsigned long long)r->id);
+    if (b->policy->ops->placed)
+        b->policy->ops->placed(b->policy, &b->ask, &b->view[b->chosen]);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "sim/decide.h"
 #include "sim/engine.h"
 #include "sim/load.h"
+#include "sim/replay.h"
 #include "sim/trace_cmd.h"
 
 #endif

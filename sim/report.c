@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GAP_BUCKETS = 1200, WORKERS_MAX = 1024, REPORTS_MAX = 8 };
+enum { GAP_BUCKETS = 1200, WORKERS_MAX = 1024, FILES_MAX = 8 };
 
 static const double gap_first_s = 1e-6, gap_step = 1.02;
 
@@ -428,7 +428,7 @@ static int column_read(struct column *c, const char *path, struct wp_err *err)
     return 0;
 }
 
-static int compare_row(const struct column c[], size_t n, size_t i, struct wp_buf *out)
+static int compare_row(const struct column c[], size_t n, size_t i, bool ratios, struct wp_buf *out)
 {
     bool silent = true;
     char text[32];
@@ -442,9 +442,10 @@ static int compare_row(const struct column c[], size_t n, size_t i, struct wp_bu
     for (size_t k = 0; k < n && rc == 0; k++) {
         cell(text, rows[i].kind, isnan(c[k].x[i]) ? 0 : c[k].x[i]);
         rc = wp_buf_printf(out, " %14s", isnan(c[k].x[i]) ? "-" : text);
-        if (rc == 0 && k > 0 && rows[i].compared == COMPARED && c[0].x[i] > 0 && c[k].x[i] >= 0)
+        if (rc == 0 && ratios && k > 0 && rows[i].compared == COMPARED && c[0].x[i] > 0 &&
+            c[k].x[i] >= 0)
             rc = wp_buf_printf(out, " %7.2fx", c[k].x[i] / c[0].x[i]);
-        else if (rc == 0 && k > 0)
+        else if (rc == 0 && ratios && k > 0)
             rc = wp_buf_printf(out, " %8s", "");
     }
     return rc < 0 ? rc : wp_buf_adds(out, "\n");
@@ -455,8 +456,8 @@ int wp_report_compare(const char *const path[], size_t n, struct wp_buf *out, st
     struct column *c;
     int rc = 0;
 
-    if (n < 1 || n > REPORTS_MAX)
-        return wp_fail(err, WP_EINVAL, "want 1 to %d reports to compare, got %zu", REPORTS_MAX, n);
+    if (n < 1 || n > FILES_MAX)
+        return wp_fail(err, WP_EINVAL, "want 1 to %d reports to compare, got %zu", FILES_MAX, n);
     c = wp_calloc(n, sizeof *c);
     if (!c)
         return wp_fail(err, WP_ENOMEM, "out of memory for reports");
@@ -470,10 +471,31 @@ int wp_report_compare(const char *const path[], size_t n, struct wp_buf *out, st
     if (rc == 0)
         rc = wp_buf_adds(out, "\n");
     for (size_t i = 0; i < ROWS && rc == 0; i++)
-        rc = compare_row(c, n, i, out);
+        rc = compare_row(c, n, i, true, out);
     if (rc < 0)
         wp_fail(err, rc, "comparison: %s", wp_strerror(rc));
 fini:
+    wp_free(c);
+    return rc;
+}
+
+int wp_report_beside(struct wp_report *const r[], size_t n, struct wp_buf *out)
+{
+    struct column *c = wp_calloc(n ? n : 1, sizeof *c);
+    int rc = c ? wp_buf_printf(out, "%-18s", "") : WP_ENOMEM;
+
+    for (size_t k = 0; k < n && rc == 0; k++) {
+        struct wp_figures f;
+
+        wp_report_figures(r[k], &f);
+        for (size_t i = 0; i < ROWS; i++)
+            c[k].x[i] = figure(&f, &rows[i]);
+        rc = wp_buf_printf(out, " %14s", r[k]->label);
+    }
+    if (rc == 0)
+        rc = wp_buf_adds(out, "\n");
+    for (size_t i = 0; i < ROWS && rc == 0; i++)
+        rc = compare_row(c, n, i, false, out);
     wp_free(c);
     return rc;
 }

@@ -74,6 +74,8 @@ int wp_report_text(struct wp_report *r, struct wp_buf *out);
 /* Appends one JSON object, units in the key names.  Errors: WP_ENOMEM. */
 int wp_report_json(struct wp_report *r, struct wp_buf *out);
 int wp_report_save(struct wp_report *r, const char *path, struct wp_err *err); /* that JSON into a file; "-": stdout */
+/* Appends the tables of n reports side by side.  Errors: WP_ENOMEM. */
+int wp_report_beside(struct wp_report *const r[], size_t n, struct wp_buf *out);
 
 /*
  * Appends reports that wp_report_save wrote, side by side, and each one's ratio to the first where a ratio says something.

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `warmpath replay`.  Each entry of --policy is a run of its own over the same arrivals: a name,
+ * and settings of its own behind colons ("dynamo:dynamo.prefill_weight=16:pull=true").
+ */
+#include "sim/replay.h"
+#include "base/flags.h"
+#include "base/mem.h"
+#include "sim/policy_set.h"
+#include "sim/put.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { RUNS_MAX = 32, SETS_MAX = 64 };
+
+/* clang-format off */
+enum flag {
+    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_SET
+};
+static const struct wp_flag flags[] = {
+    [F_TRACE]    = {"--trace", "FILE", "requests in Mooncake's form, plain or .gz"},
+    [F_WORKERS]  = {"--workers", "N", "of the fleet (16)"},
+    [F_POLICY]   = {"--policy", "NAME[:KEY=VALUE]...[,NAME...]", "what decides, one column each; keys as under policy: (price)"},
+    [F_SCALE]    = {"--scale", "X", "arrivals X times as dense (1)"},
+    [F_COPIES]   = {"--copies", "N", "so many crowds of the trace at once, with hot prefixes in common (1)"},
+    [F_STALE]    = {"--stale-ms", "MS", "how late the router hears of blocks and of engines (0)"},
+    [F_PROFILE]  = {"--profile", "NAME|FILE", "what an engine costs (llama-3-70b-8xh100)"},
+    [F_SEED]     = {"--seed", "N", "of arrivals and draws; the same seed gives the same figures (1)"},
+    [F_JITTER]   = {"--jitter", "S", "spread arrivals within S seconds of their time stamps (0)"},
+    [F_REQUESTS] = {"--requests", "N", "the first N of the trace (all)"},
+    [F_WARMUP]   = {"--warmup", "SHARE", "of the trace's time, left out of the figures (0.1)"},
+    [F_JSON]     = {"--json", "FILE", "write the figures there too; -: to stdout"},
+    [F_CAPACITY] = {"--capacity", NULL, "find the highest scale with 90 % within SLO, and show the figures there"},
+    [F_SET]      = {"--set", "KEY=VALUE", "policy.*, fleet.* and slo.*: see docs/replay.md"},
+    {NULL, NULL, NULL},
+};
+/* clang-format on */
+
+struct options {
+    const char *trace, *policy, *json;
+    uint64_t workers, requests;
+    struct wp_plays_conf plays;
+    double stale_ms;
+    struct wp_profile profile;
+    bool capacity;
+    const char *set[SETS_MAX];
+    size_t n_sets;
+};
+
+/* One column. */
+struct column {
+    char *spec; /* NAME and settings, cut at the colons */
+    const char *label;
+    double scale;
+    struct wp_replay_conf conf;
+    struct wp_report *report;
+};
+
+static int take_number(struct options *o, size_t i, const char *value, struct wp_err *err)
+{
+    uint64_t n = 0;
+    int rc;
+
+    switch ((enum flag)i) {
+    case F_WORKERS:
+        return wp_flag_u64(&flags[i], value, 1, WP_CLUSTER_WORKERS_MAX, &o->workers, err);
+    case F_SCALE:
+        return wp_flag_double(&flags[i], value, 0.0001, 10000, &o->plays.scale, err);
+    case F_COPIES:
+        rc = wp_flag_u64(&flags[i], value, 1, 1024, &n, err);
+        o->plays.copies = (size_t)n;
+        return rc;
+    case F_STALE:
+        return wp_flag_double(&flags[i], value, 0, 3600000, &o->stale_ms, err);
+    case F_SEED:
+        return wp_flag_u64(&flags[i], value, 0, UINT64_MAX, &o->plays.seed, err);
+    case F_JITTER:
+        return wp_flag_double(&flags[i], value, 0, 86400, &o->plays.jitter_s, err);
+    case F_REQUESTS:
+        return wp_flag_u64(&flags[i], value, 1, UINT32_MAX, &o->requests, err);
+    default:
+        return wp_flag_double(&flags[i], value, 0, 0.9, &o->plays.warmup, err);
+    }
+}
+
+static int take(void *arg, size_t i, const char *value, struct wp_err *err)
+{
+    struct options *o = arg;
+
+    switch ((enum flag)i) {
+    case F_TRACE:
+        o->trace = value;
+        return 0;
+    case F_POLICY:
+        o->policy = value;
+        return 0;
+    case F_JSON:
+        o->json = value;
+        return 0;
+    case F_CAPACITY:
+        o->capacity = true;
+        return 0;
+    case F_PROFILE:
+        return wp_profile_find(value, &o->profile, err);
+    case F_SET:
+        if (o->n_sets == SETS_MAX)
+            return wp_fail(err, WP_EUSAGE, "--set: at most %d of them", SETS_MAX);
+        o->set[o->n_sets++] = value;
+        return 0;
+    default:
+        return take_number(o, i, value, err);
+    }
+}
+
+/* ---- columns ---- */
+
+static void settle(struct wp_replay_conf *c, const struct options *o, const struct wp_settings *s)
+{
+    wp_replay_conf_init(c);
+    c->workers = (size_t)o->workers;
+    c->profile = o->profile;
+    if (s->fleet.gpu_blocks)
+        c->profile.gpu_tokens = s->fleet.gpu_blocks * WP_TRACE_BLOCK;
+    if (s->fleet.cpu_blocks)
+        c->profile.cpu_tokens = s->fleet.cpu_blocks * WP_TRACE_BLOCK;
+    if (s->fleet.no_cpu)
+        c->profile.cpu_tokens = 0;
+    c->store_blocks = s->fleet.store_blocks;
+    c->link_bytes_per_s = s->fleet.link_bytes_per_s;
+    c->link_setup_us = s->fleet.link_setup_us;
+    c->store_bytes_per_s = s->fleet.store_bytes_per_s;
+    c->stale_us = (uint64_t)llround(o->stale_ms * 1000);
+    c->policy_conf = s->policy;
+    c->seed = o->plays.seed;
+    c->slo_ttft_s = s->slo.ttft_s;
+    c->slo_ttft_factor = s->slo.ttft_factor;
+    c->slo_itl_s = s->slo.itl_ms / 1000;
+}
+
+/* The column's own settings come behind those of --set; "policy." is understood. */
+static int read_column(struct column *c, const struct options *o, struct wp_str spec,
+                       struct wp_err *err)
+{
+    struct wp_buf own[SETS_MAX] = {0};
+    const char *set[2 * SETS_MAX];
+    struct wp_settings s;
+    struct wp_str part;
+    size_t n = 0;
+    int rc = 0;
+
+    c->spec = wp_strndup(spec.p, spec.n);
+    c->label = wp_strndup(spec.p, spec.n);
+    if (!c->spec || !c->label)
+        return wp_fail(err, WP_ENOMEM, "out of memory");
+    for (size_t i = 0; i < o->n_sets; i++)
+        set[i] = o->set[i];
+    wp_str_split(&spec, ':', &part);
+    c->spec[part.n] = 0;
+    while (rc == 0 && wp_str_split(&spec, ':', &part)) {
+        if (n == SETS_MAX) {
+            rc = wp_fail(err, WP_EUSAGE, "--policy: at most %d settings of one", SETS_MAX);
+            break;
+        }
+        rc = wp_buf_printf(&own[n], "policy." WP_STR_FMT, WP_STR_ARG(part));
+        if (rc == 0)
+            rc = wp_buf_add(&own[n], "", 1);
+        if (rc < 0)
+            wp_fail(err, rc, "out of memory");
+        set[o->n_sets + n] = own[n].p;
+        n++;
+    }
+    if (rc == 0)
+        rc = wp_settings_read(&s, set, o->n_sets + n, err);
+    for (size_t i = 0; i < n; i++)
+        wp_buf_fini(&own[i]);
+    if (rc < 0)
+        return rc;
+    settle(&c->conf, o, &s);
+    c->conf.policy = c->spec;
+    c->conf.label = c->label;
+    c->scale = o->plays.scale;
+    return 0;
+}
+
+/* Names are wrong before anything is read. */
+static int check_policy(const struct column *c, struct wp_err *err)
+{
+    struct wp_policy *p = NULL;
+    int rc = wp_policy_create(&p, c->conf.policy, &c->conf.policy_conf, err);
+
+    if (rc == 0)
+        p->ops->destroy(p);
+    return rc == WP_EINVAL ? err->code = WP_EUSAGE : rc;
+}
+
+static int read_columns(struct column c[RUNS_MAX], size_t *n, const struct options *o,
+                        struct wp_err *err)
+{
+    struct wp_str rest = wp_str_of(o->policy), spec;
+    int rc = 0;
+
+    while (rc == 0 && wp_str_split(&rest, ',', &spec)) {
+        if (*n == RUNS_MAX)
+            return wp_fail(err, WP_EUSAGE, "--policy: at most %d of them", RUNS_MAX);
+        rc = read_column(&c[(*n)++], o, spec, err);
+        if (rc == 0)
+            rc = check_policy(&c[*n - 1], err);
+    }
+    return rc;
+}
+
+/* ---- runs ---- */
+
+static int run_at(struct column *c, const struct options *o, const struct wp_trace *t, double scale,
+                  struct wp_figures *f, struct wp_err *err)
+{
+    struct wp_plays_conf conf = o->plays;
+    struct wp_plays plays;
+    int rc;
+
+    conf.scale = scale;
+    rc = wp_plays_make(&plays, t, &conf, err);
+    if (rc < 0)
+        return rc;
+    wp_report_destroy(c->report);
+    c->report = NULL;
+    rc = wp_replay_run(&c->report, &c->conf, &plays, err);
+    wp_plays_fini(&plays);
+    if (rc == 0)
+        wp_report_figures(c->report, f);
+    return rc;
+}
+
+/* The highest scale at which 90 % are within the objective, to 1 %: doubling or halving until it
+ * lies between two, then bisection. */
+static int find_capacity(struct column *c, const struct options *o, const struct wp_trace *t,
+                         struct wp_err *err)
+{
+    static const double enough = 0.9, resolution = 1.01, least = 1e-4, most = 1e4;
+    double low = 0, high = 0, scale = o->plays.scale;
+    struct wp_figures f;
+    int rc = 0;
+
+    while (rc == 0 && (low == 0 || high == 0 || high / low > resolution)) {
+        if (scale < least || scale > most)
+            return wp_fail(
+                err, WP_EINVAL,
+                "%s: there is no scale from %g to %g with 90 %% within SLO next to one without",
+                c->label, least, most);
+        rc = run_at(c, o, t, scale, &f, err);
+        if (f.slo >= enough)
+            low = scale;
+        else
+            high = scale;
+        scale = low == 0 ? high / 2 : high == 0 ? low * 2 : sqrt(low * high);
+    }
+    c->scale = low;
+    return rc < 0 ? rc : run_at(c, o, t, low, &f, err);
+}
+
+/* ---- what is printed ---- */
+
+static int table(struct column c[], size_t n, const struct options *o, struct wp_buf *out)
+{
+    struct wp_report *r[RUNS_MAX];
+    int rc;
+
+    for (size_t i = 0; i < n; i++)
+        r[i] = c[i].report;
+    rc = n == 1 ? wp_report_text(r[0], out) : wp_report_beside(r, n, out);
+    if (rc < 0 || !o->capacity)
+        return rc;
+    rc = wp_buf_printf(out, "%-18s", "capacity, scale");
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = wp_buf_printf(out, " %14.4g", c[i].scale);
+    if (rc == 0)
+        rc = wp_buf_printf(out, "\n%-18s", "req/s per worker");
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct wp_figures f;
+
+        wp_report_figures(r[i], &f);
+        rc = wp_buf_printf(out, " %14.4g", f.requests_per_s / (double)o->workers);
+    }
+    return rc < 0 ? rc : wp_buf_adds(out, "\n");
+}
+
+/* One object a column; what the run was stands beside its figures. */
+static int json_of(const struct column *c, const struct options *o, struct wp_buf *out)
+{
+    struct wp_put p = {out, 0};
+
+    p.rc = wp_report_json(c->report, out);
+    while (p.rc == 0 && out->n && out->p[out->n - 1] != '}')
+        out->n--;
+    if (p.rc == 0 && out->n)
+        out->n--; /* more members follow */
+    wp_put(&p, ",\n \"trace\": ");
+    wp_put_json(&p, wp_str_of(o->trace));
+    wp_put(&p, ",\n \"workers\": ");
+    wp_put_u(&p, o->workers);
+    wp_put(&p, ",\n \"scale\": ");
+    wp_put_f(&p, c->scale);
+    wp_put(&p, ",\n \"copies\": ");
+    wp_put_u(&p, o->plays.copies);
+    wp_put(&p, ",\n \"stale_ms\": ");
+    wp_put_f(&p, o->stale_ms);
+    wp_put(&p, ",\n \"seed\": ");
+    wp_put_u(&p, o->plays.seed);
+    wp_put(&p, "}");
+    return p.rc;
+}
+
+static int write_json(const struct column c[], size_t n, const struct options *o,
+                      struct wp_err *err)
+{
+    struct wp_buf out = {0};
+    bool std = strcmp(o->json, "-") == 0;
+    FILE *f;
+    int rc = n > 1 ? wp_buf_adds(&out, "[") : 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = i ? wp_buf_adds(&out, ",\n") : 0;
+        if (rc == 0)
+            rc = json_of(&c[i], o, &out);
+    }
+    if (rc == 0)
+        rc = wp_buf_adds(&out, n > 1 ? "]\n" : "\n");
+    if (rc < 0) {
+        wp_buf_fini(&out);
+        return wp_fail(err, rc, "out of memory");
+    }
+    f = std ? stdout : fopen(o->json, "w");
+    errno = 0;
+    if (!f || fwrite(out.p, 1, out.n, f) != out.n || fflush(f) != 0)
+        rc = wp_fail(err, errno ? -errno : -EIO, "%s: %s", o->json, strerror(errno ? errno : EIO));
+    if (f && !std && fclose(f) != 0 && rc == 0)
+        rc = wp_fail(err, -errno, "%s: %s", o->json, strerror(errno));
+    wp_buf_fini(&out);
+    return rc;
+}
+
+static int run_all(struct column c[], size_t n, const struct options *o, struct wp_err *err)
+{
+    struct wp_trace trace;
+    struct wp_figures f;
+    struct wp_buf text = {0};
+    int rc = wp_trace_read(&trace, o->trace, (size_t)o->requests, err);
+
+    if (rc < 0)
+        return rc;
+    if (trace.n == 0)
+        rc = wp_fail(err, WP_EINVAL, "%s: no requests in it", o->trace);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = o->capacity ? find_capacity(&c[i], o, &trace, err)
+                         : run_at(&c[i], o, &trace, o->plays.scale, &f, err);
+    if (rc == 0 && (rc = table(c, n, o, &text)) < 0)
+        wp_fail(err, rc, "out of memory");
+    if (rc == 0 && !(o->json && strcmp(o->json, "-") == 0))
+        fwrite(text.p, 1, text.n, stdout);
+    if (rc == 0 && o->json)
+        rc = write_json(c, n, o, err);
+    wp_buf_fini(&text);
+    wp_trace_fini(&trace);
+    return rc;
+}
+
+static int replay(const struct options *o, struct wp_err *err)
+{
+    struct column c[RUNS_MAX] = {0};
+    size_t n = 0;
+    int rc;
+
+    if (!o->trace)
+        return wp_fail(err, WP_EUSAGE, "want --trace FILE; see --help");
+    rc = read_columns(c, &n, o, err);
+    if (rc == 0)
+        rc = run_all(c, n, o, err);
+    for (size_t i = 0; i < n; i++) {
+        wp_report_destroy(c[i].report);
+        wp_free(c[i].spec);
+        wp_free((char *)c[i].label);
+    }
+    return rc;
+}
+
+int wp_replay_main(int argc, char **argv)
+{
+    struct options o = {
+        .policy = "price",
+        .workers = 16,
+        .plays = {.copies = 1, .scale = 1, .warmup = 0.1, .seed = 1},
+        .profile = *wp_profile_default(),
+    };
+    struct wp_err err = WP_ERR_INIT;
+    int rc = wp_flags(argc, argv, flags, take, NULL, &o, &err);
+
+    if (rc > 0) {
+        wp_flags_help(
+            stdout, "replay --trace FILE [--workers N] [--policy NAME,...] [FLAG]...",
+            "Plays a trace at a simulated fleet in virtual time, with the policies of serve.",
+            flags);
+        return 0;
+    }
+    if (rc == 0)
+        rc = replay(&o, &err);
+    if (rc == 0)
+        return 0;
+    fprintf(stderr, "warmpath replay: %s\n", err.text);
+    return rc == WP_EUSAGE || rc == WP_EINVAL ? 2 : 1;
+}
