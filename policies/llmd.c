@@ -4,9 +4,10 @@
  *     prefix x share of the prompt that is cached
  *   + queue  x (most waiting - waiting) / (most waiting - fewest waiting), 1 when all are alike
  *   + kv     x free share of the KV cache
- * Source: llm-d (llm-d-inference-scheduler) and the Gateway API inference extension, documentation
- * of the scorers prefix-cache, queue and kv-cache-utilization; weights 2, 1, 1, and in newer guides
- * 3, 2, 2.
+ * Compared is what each lacks of the highest score that there could be, so that the lowest wins as
+ * elsewhere. Source: llm-d (llm-d-inference-scheduler) and the Gateway API inference extension,
+ * documentation of the scorers prefix-cache, queue and kv-cache-utilization; weights 2, 1, 1, and
+ * in newer guides 3, 2, 2.
  */
 #include "policies/rules.h"
 
@@ -34,11 +35,11 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
     }
     for (size_t i = 0; i < n; i++) {
         double hit = ask->tokens ? (double)wp_rule_cached(ask, &w[i]) / ask->tokens : 0;
+        double pinned = w[i].pinned > 0 ? fmin(w[i].pinned, 1) : 0; /* no number is none */
         double queue = most > fewest ? (double)(most - w[i].waiting) / (most - fewest) : 1;
 
-        v[i].term[WP_TERM_SCORE] =
-            c->llmd_prefix * hit + c->llmd_queue * queue + c->llmd_kv * (1 - w[i].pinned);
-        v[i].price = -v[i].term[WP_TERM_SCORE];
+        v[i].price = v[i].term[WP_TERM_SCORE] =
+            c->llmd_prefix * (1 - hit) + c->llmd_queue * (1 - queue) + c->llmd_kv * pinned;
     }
     at = wp_rule_lowest(ask, v, n);
     wp_predict_chosen(plain, ask, &w[at], &v[at]);

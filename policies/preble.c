@@ -48,6 +48,8 @@ static void destroy(struct wp_policy *policy)
 {
     struct preble *p = (struct preble *)policy;
 
+    if (!p)
+        return;
     wp_map_fini(&p->row);
     wp_free(p->sent);
     wp_free(p);
@@ -81,7 +83,8 @@ static size_t choose(struct wp_policy *policy, const struct wp_ask *ask,
                      const struct wp_worker_view w[], size_t n, struct wp_verdict v[])
 {
     const struct preble *p = (const struct preble *)policy;
-    double least = INFINITY;
+    struct wp_policy_plain plain = {.conf = p->conf};
+    double least = INFINITY, load;
     uint32_t longest = 0, hit;
     size_t at = WP_NO_WORKER;
 
@@ -89,21 +92,21 @@ static size_t choose(struct wp_policy *policy, const struct wp_ask *ask,
         return WP_NO_WORKER;
     wp_verdicts_clear(v, n);
     for (size_t i = 0; i < n; i++) {
-        v[i].term[WP_TERM_SCORE] = load_s(p, &w[i], ask->now_us);
-        v[i].price = v[i].term[WP_TERM_SCORE] + work_s(ask, &w[i]);
-        least = fmin(least, v[i].term[WP_TERM_SCORE]);
+        load = load_s(p, &w[i], ask->now_us);
+        v[i].price = v[i].term[WP_TERM_SCORE] = load + work_s(ask, &w[i]);
+        least = fmin(least, load);
     }
     for (size_t i = 0; i < n; i++) {
         hit = wp_rule_cached(ask, &w[i]);
-        if (hit > longest || (hit == longest && at != WP_NO_WORKER &&
-                              v[i].term[WP_TERM_SCORE] < v[at].term[WP_TERM_SCORE])) {
+        if (hit > longest || (hit == longest && at != WP_NO_WORKER && v[i].price < v[at].price)) {
             longest = hit;
             at = i;
         }
     }
     if (at == WP_NO_WORKER || 2 * (uint64_t)longest <= ask->tokens ||
-        v[at].term[WP_TERM_SCORE] > p->conf.preble_overload * least + margin_s)
-        return wp_rule_lowest(ask, v, n);
+        load_s(p, &w[at], ask->now_us) > p->conf.preble_overload * least + margin_s)
+        at = wp_rule_lowest(ask, v, n);
+    wp_predict_chosen(&plain, ask, &w[at], &v[at]);
     return at;
 }
 

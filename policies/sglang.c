@@ -63,6 +63,8 @@ static void destroy(struct wp_policy *policy)
 {
     struct sglang *p = (struct sglang *)policy;
 
+    if (!p)
+        return;
     forget_all(p);
     wp_free(p->memory);
     wp_free(p);
@@ -82,13 +84,15 @@ static size_t match(const struct sglang *p, const struct wp_ask *ask,
     return k;
 }
 
-/* Of several that were sent as much, one and the same for a prefix: a tree of texts names one, too. */
+/* Of several that were sent as much, one and the same for a prefix: a tree of texts names one, too.
+ */
 static void spread(const struct wp_ask *ask, const struct wp_worker_view w[], size_t n,
                    size_t longest, struct wp_verdict v[])
 {
     for (size_t i = 0; i < n && longest > 0; i++)
-        if (v[i].term[WP_TERM_SCORE] == (double)longest)
-            v[i].price -= wp_rule_hash(ask->chain[longest - 1], w[i].key);
+        if (v[i].price == (double)(ask->n_chain - longest + 1))
+            v[i].price = v[i].term[WP_TERM_SCORE] =
+                v[i].price - wp_rule_hash(ask->chain[longest - 1], w[i].key);
 }
 
 static size_t choose(struct wp_policy *policy, const struct wp_ask *ask,
@@ -111,8 +115,7 @@ static size_t choose(struct wp_policy *policy, const struct wp_ask *ask,
         for (size_t i = 0; i < n; i++) {
             size_t k = match(p, ask, &w[i]);
 
-            v[i].term[WP_TERM_SCORE] = (double)k;
-            v[i].price = -(double)k;
+            v[i].price = v[i].term[WP_TERM_SCORE] = (double)(ask->n_chain - k + 1);
             longest = k > longest ? k : longest;
         }
     }
@@ -190,7 +193,9 @@ static void note(struct memory *m, uint64_t id)
     }
     i = m->n < m->room ? m->n + 1 : m->block[0].newer;
     if (i == m->block[0].newer && m->n == m->room) { /* the oldest makes room */
-        wp_map_del(&m->at, m->block[i].id);
+        at = wp_map_at(&m->at, m->block[i].id);
+        if (at && *at == i)
+            wp_map_del(&m->at, m->block[i].id);
         take_out(m, i);
         m->block[i].id = 0;
     }

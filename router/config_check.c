@@ -142,16 +142,12 @@ int wp_check_tokenizer(const char *text, struct wp_err *err)
 
 int wp_check_policy(const char *text, struct wp_err *err)
 {
-    static const char *const later[] = {"dynamo", "sglang", "llmd", "preble", "conductor"};
     const char *known[32];
     size_t n = 0;
 
     for (; n < 32 && wp_policies[n]; n++)
         known[n] = wp_policies[n]->name;
-    for (size_t i = 0; i < n; i++) /* a policy that has come is not later any more */
-        if (strcmp(text, known[i]) == 0)
-            return 0;
-    return one_of(text, "policy", known, n, later, 5, err);
+    return one_of(text, "policy", known, n, NULL, 0, err);
 }
 
 int wp_check_profile(const char *text, struct wp_err *err)

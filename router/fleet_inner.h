@@ -46,6 +46,7 @@ struct wp_fleet {
     struct wp_map sized;    /* holder << 32 | space -> blocks that history was told */
     /* Scratch of one decision, for cap ranks. */
     size_t cap;
+    struct wp_ask ask;
     struct wp_seat *candidate;
     struct wp_worker_view *view;
     struct wp_verdict *verdict;

@@ -115,6 +115,8 @@ static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat
     *last_space = space;
     m = wp_match_blocks(wp_overlap_of(&f->overlap, seat.rank->holder), f->history, seat.rank, space, told, h->chain, most);
     spread(f, want, h, seat.rank, &m, v);
+    v->index_tokens = as_tokens(want, h, m.indexed > m.history ? m.indexed : m.history);
+    v->fresh_blocks = (uint32_t)h->n;
     c->index_tokens = as_tokens(want, h, m.indexed);
     c->history_tokens = as_tokens(want, h, m.history);
     c->in_flight_tokens = as_tokens(want, h, m.together > m.history ? m.together - m.history : 0);
@@ -133,6 +135,10 @@ static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_se
         .in_flight = l->in_flight + seat.rank->more + (uint32_t)((w->foreign.running + w->foreign.waiting) / w->n_ranks),
         .decoding = l->decoding + seat.rank->more - seat.rank->more_waiting + (uint32_t)(w->foreign.running / w->n_ranks),
         .kv_tokens = l->kv_tokens,
+        .waiting = l->in_flight - l->decoding + seat.rank->more_waiting + (uint32_t)(w->foreign.waiting / w->n_ranks),
+        .prefill_tokens = l->prefill_tokens,
+        .pinned = w->profile.gpu_tokens ? fmin(1, (double)l->kv_tokens / (double)w->profile.gpu_tokens) : 0,
+        .active_blocks = w->block_size ? (uint32_t)((l->kv_tokens + l->prefill_tokens) / w->block_size) : 0,
         .wait_us = wp_worker_wait_us(w, seat.rank, now_us),
         .block_size = w->block_size,
         .profile = &w->profile,
@@ -206,7 +212,10 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw)
 {
     const struct wp_hashes *h = want->prompt && want->prompt->n_sets ? &want->prompt->set[0] : NULL;
-    struct wp_ask ask = {
+    struct wp_ask *ask = &f->ask;
+    size_t key_blocks, best;
+
+    *ask = (struct wp_ask){
         .now_us = now_us,
         .draw = draw,
         .tokens = want->tokens,
@@ -214,17 +223,18 @@ size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n,
         .max_tokens = want->max_tokens,
         .session_key = want->session_key,
     };
-    size_t key_blocks, best;
-
     if (h && h->n) {
+        ask->chain = h->chain;
+        ask->n_chain = h->n;
+        ask->chain_tokens = h->block_size;
         key_blocks = (size_t)f->conf->policy.conf.prefix_blocks * 512 / h->block_size;
         if (want->prompt->kind == WP_PROMPT_BYTES)
             key_blocks = (size_t)(f->conf->policy.conf.prefix_blocks * 512 * want->model->bytes_per_token) / h->block_size;
         if (key_blocks > h->n)
             key_blocks = h->n;
-        ask.prefix_key = wp_hash_next(wp_hash_item(want->model->base), h->chain[key_blocks ? key_blocks - 1 : 0]);
+        ask->prefix_key = wp_hash_next(wp_hash_item(want->model->base), h->chain[key_blocks ? key_blocks - 1 : 0]);
     }
-    best = f->policy->ops->choose(f->policy, &ask, f->view, n, f->verdict);
+    best = f->policy->ops->choose(f->policy, ask, f->view, n, f->verdict);
     for (size_t i = 0; i < n; i++)
         f->shown[i].verdict = f->verdict[i];
     return best;
@@ -400,6 +410,8 @@ enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *wa
     chosen = n ? wp_fleet_choose(f, want, n, now, draw) : WP_NO_WORKER;
     if (chosen < n) {
         begin(f, want, p, chosen, now);
+        if (f->policy->ops->placed)
+            f->policy->ops->placed(f->policy, &f->ask, &f->view[chosen]);
         p->record = record(f, want, n, chosen, now, draw);
     }
     pthread_mutex_unlock(&f->lock);

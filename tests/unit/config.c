@@ -113,11 +113,7 @@ static const struct {
      {NULL},
      "--set policy.name: unknown policy \"prise\"; did you mean \"price\"? known: price, "
      "round_robin, "
-     "random, least_loaded, power_of_two, prefix_hash, session\n"},
-    {"policy of a later version",
-     {"policy.name=dynamo"},
-     {NULL},
-     "--set policy.name: policy \"dynamo\" is not in this version\n"},
+     "random, least_loaded, least_work, power_of_two, prefix_hash, session, dynamo, sglang, llmd, preble, conductor\n"},
     {"policy's bounds",
      {"policy.bound=0.9"},
      {NULL},

@@ -38,8 +38,10 @@ static size_t asked(struct wp_policy *p, const struct wp_ask *ask, const struct 
 
 static void every_policy_can_be_had_by_its_name(void)
 {
-    static const char *const names[] = {"price",        "round_robin", "random", "least_loaded",
-                                        "power_of_two", "prefix_hash", "session"};
+    static const char *const names[] = {"price",      "round_robin",  "random",      "least_loaded",
+                                        "least_work", "power_of_two", "prefix_hash", "session",
+                                        "dynamo",     "sglang",       "llmd",        "preble",
+                                        "conductor"};
     struct wp_policy_conf conf;
     struct wp_err err = WP_ERR_INIT;
 
@@ -71,10 +73,12 @@ static void a_wrong_name_or_number_is_told_what_would_be_right(void)
 
     wp_policy_conf_init(&conf);
     EXPECT_INT("near", WP_EINVAL, wp_policy_create(&p, "prise", &conf, &err));
-    EXPECT_TEXT("near",
-                "unknown policy \"prise\"; did you mean \"price\"? known: price, round_robin, "
-                "random, least_loaded, power_of_two, prefix_hash, session",
-                wp_str_of(err.text));
+    EXPECT_TEXT(
+        "near",
+        "unknown policy \"prise\"; did you mean \"price\"? known: price, round_robin, "
+        "random, least_loaded, least_work, power_of_two, prefix_hash, session, dynamo, sglang, "
+        "llmd, preble, conductor",
+        wp_str_of(err.text));
     EXPECT_INT("far", WP_EINVAL, wp_policy_create(&p, "zzzzzzzzzz", &conf, &err));
     EXPECT_TRUE("far", strstr(err.text, "\"zzzzzzzzzz\"; known: price, round_robin") != NULL);
     EXPECT_INT("empty", WP_EINVAL, wp_policy_create(&p, "", &conf, &err));
@@ -146,6 +150,7 @@ static void absurd_views_have_an_answer(void)
 {
     static const double odd[] = {NAN, INFINITY, -INFINITY, -1, 0, 1, 1e300};
     static const uint32_t whole[] = {0, 1, 511, UINT32_MAX};
+    static const uint64_t chain[] = {7, 0, 7, UINT64_MAX};
     struct wp_profile broken = {.a_us = NAN, .speed = 0};
 
     for (size_t i = 0; wp_policies[i]; i++) {
@@ -158,7 +163,11 @@ static void absurd_views_have_an_answer(void)
             struct wp_ask ask = {.draw = wp_rng_next(&r),
                                  .tokens = whole[wp_rng_below(&r, 4)],
                                  .prefix_key = wp_rng_next(&r) & 3,
-                                 .session_key = wp_rng_next(&r) & 3};
+                                 .session_key = wp_rng_next(&r) & 3,
+                                 .now_us = wp_rng_next(&r),
+                                 .chain = chain,
+                                 .n_chain = wp_rng_below(&r, 5),
+                                 .chain_tokens = 512};
             size_t at;
 
             for (size_t j = 0; j < 5; j++) {
@@ -167,6 +176,13 @@ static void absurd_views_have_an_answer(void)
                                                .decoding = whole[wp_rng_below(&r, 4)],
                                                .kv_tokens = wp_rng_next(&r),
                                                .wait_us = odd[wp_rng_below(&r, 7)],
+                                               .waiting = whole[wp_rng_below(&r, 4)],
+                                               .prefill_tokens = wp_rng_next(&r),
+                                               .pinned = odd[wp_rng_below(&r, 7)],
+                                               .active_blocks = whole[wp_rng_below(&r, 4)],
+                                               .fresh_blocks = whole[wp_rng_below(&r, 4)],
+                                               .index_tokens = whole[wp_rng_below(&r, 4)],
+                                               .block_size = whole[wp_rng_below(&r, 4)],
                                                .hit_tokens = whole[wp_rng_below(&r, 4)],
                                                .doubtful = whole[wp_rng_below(&r, 4)],
                                                .correction = odd[wp_rng_below(&r, 7)]};
@@ -176,6 +192,8 @@ static void absurd_views_have_an_answer(void)
             }
             memset(v, 0x55, sizeof v);
             at = p->ops->choose(p, &ask, w, 5, v);
+            if (at < 5 && p->ops->placed)
+                p->ops->placed(p, &ask, &w[at]);
             if (at >= 5 || !isfinite(v[at].ttft_us) || v[at].ttft_us < 0)
                 EXPECT_TRUE(wp_policies[i]->name, 0);
             for (size_t j = 0; j < 5; j++) {
