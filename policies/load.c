@@ -16,6 +16,8 @@ static const struct wp_profile *known(const struct wp_profile *p)
 
 static double slow_down(const struct wp_load *l, const struct wp_profile *p)
 {
+    if (l->reported)
+        return wp_slow_down(known(p), l->batch, (double)l->batch_kv);
     return wp_slow_down(known(p), l->decoding, (double)l->kv_tokens);
 }
 
@@ -24,6 +26,11 @@ static double drained(const struct wp_load *l, const struct wp_profile *p, uint6
     if (now_us <= l->as_of_us || !(l->backlog_us > 0))
         return l->backlog_us;
     return fmax(0, l->backlog_us - (double)(now_us - l->as_of_us) / slow_down(l, p));
+}
+
+static double token_us(const struct wp_profile *p)
+{
+    return fmax(0, p->a_us / (p->speed > 0 ? p->speed : 1));
 }
 
 /* Also after the clock went backwards: to stay at the later time would stop the draining until it
@@ -69,7 +76,8 @@ void wp_load_begin(struct wp_load *l, struct wp_load_item *it, const struct wp_p
     advance(l, p, now_us);
     it->work_us = work_us > 0 ? fmin(work_us, 1e15) : 0; /* NaN too */
     it->prefill_tokens = prefill_tokens;
-    it->kv_tokens = prompt_tokens;
+    it->kv_tokens = it->prompt_tokens = prompt_tokens;
+    it->at_us = now_us;
     it->stage = WP_LOAD_WAITING;
     wp_list_push(&l->waiting, &it->link);
     l->backlog_us += it->work_us;
@@ -83,12 +91,13 @@ void wp_load_begin(struct wp_load *l, struct wp_load_item *it, const struct wp_p
  * have begun. */
 static void set_right(struct wp_load *l, struct wp_load_item *it, const struct wp_profile *p)
 {
-    const struct wp_profile *k = known(p);
-    double step = fmax(0, k->a_us * k->budget / (k->speed > 0 ? k->speed : 1));
+    double step = token_us(known(p)) * known(p)->budget;
 
     for (struct wp_list *at = l->waiting.next; at != &it->link; at = l->waiting.next)
         settle(l, WP_CONTAINER(at, struct wp_load_item, link), WP_LOAD_PASSED);
     settle(l, it, WP_LOAD_DECODING);
+    if (l->reported)
+        return;
     l->backlog_us = fmin(l->pending_us, fmax(l->backlog_us, l->pending_us - step));
 }
 
@@ -128,7 +137,9 @@ void wp_load_end(struct wp_load *l, struct wp_load_item *it, const struct wp_pro
     case WP_LOAD_WAITING:
         left = remaining(l, it);
         settle(l, it, WP_LOAD_NONE);
-        l->backlog_us = fmin(l->pending_us, fmax(0, l->backlog_us - left));
+        l->backlog_us = fmax(0, l->backlog_us - left);
+        if (!l->reported)
+            l->backlog_us = fmin(l->pending_us, l->backlog_us);
         break;
     case WP_LOAD_DECODING:
         l->decoding--;
@@ -142,12 +153,74 @@ void wp_load_end(struct wp_load *l, struct wp_load_item *it, const struct wp_pro
     l->in_flight--;
 }
 
+/* Of a request's prefill the last `tokens` ones. */
+static double tail_us(const struct wp_load_item *it, const struct wp_profile *p, uint64_t tokens)
+{
+    if (tokens >= it->prefill_tokens)
+        return it->work_us;
+    return fmin(it->work_us, wp_prefill_us(p, it->prompt_tokens - tokens, it->prompt_tokens));
+}
+
+/* What was dispatched after the report, each at its time, on top of what the report says. */
+static void add_since(struct wp_load *l, struct wp_list *at, const struct wp_profile *p)
+{
+    for (; at != &l->waiting; at = at->next) {
+        const struct wp_load_item *it = WP_CONTAINER(at, const struct wp_load_item, link);
+
+        if (it->at_us > l->as_of_us)
+            advance(l, p, it->at_us);
+        l->backlog_us += it->work_us;
+    }
+}
+
+void wp_load_told(struct wp_load *l, const struct wp_profile *p, uint64_t as_of_us,
+                    uint64_t prefill_tokens, uint32_t decoding, uint64_t kv_tokens)
+{
+    struct wp_list *at = l->waiting.prev, *since;
+
+    p = known(p);
+    l->reported = true;
+    l->batch = decoding;
+    l->batch_kv = kv_tokens;
+    l->backlog_us = 0;
+    l->as_of_us = l->told_us = as_of_us;
+    while (at != &l->waiting && WP_CONTAINER(at, struct wp_load_item, link)->at_us > as_of_us)
+        at = at->prev;
+    since = at->next;
+    for (; at != &l->waiting && prefill_tokens; at = at->prev) {
+        const struct wp_load_item *it = WP_CONTAINER(at, const struct wp_load_item, link);
+        uint64_t tokens =
+            prefill_tokens < it->prefill_tokens ? prefill_tokens : it->prefill_tokens;
+
+        l->backlog_us += tail_us(it, p, tokens);
+        prefill_tokens -= tokens;
+    }
+    l->backlog_us += fmin(1e15, token_us(p) * (double)prefill_tokens);
+    add_since(l, since, p);
+}
+
+void wp_load_since(const struct wp_load *l, uint32_t *requests, uint64_t *prefill_tokens)
+{
+    *requests = 0;
+    *prefill_tokens = 0;
+    for (const struct wp_list *at = l->waiting.prev; at != &l->waiting; at = at->prev) {
+        const struct wp_load_item *it = WP_CONTAINER(at, const struct wp_load_item, link);
+
+        if (it->at_us <= l->told_us)
+            break;
+        ++*requests;
+        *prefill_tokens += it->prefill_tokens;
+    }
+}
+
 double wp_load_wait_us(const struct wp_load *l, const struct wp_profile *p, uint64_t now_us)
 {
     const struct wp_load_item *head;
     double late, share;
     uint64_t since;
 
+    if (l->reported)
+        return slow_down(l, p) * drained(l, p, now_us);
     if (wp_list_empty(&l->waiting))
         return 0;
     head = WP_CONTAINER(l->waiting.next, const struct wp_load_item, link);

@@ -20,6 +20,13 @@
  *     it after two seconds.  Never more than what waits counts: an answer that is not streamed
  *     shows no first token until its end, and must not shut its worker.
  *
+ * Reports.  An engine that says how many prompt tokens it still has to compute is believed: backlog is
+ * what the tokens stand for, as of the report.  It computes in order, so they are those of the last
+ * requests that it had by then; what was dispatched since is added at its time, and all drains from
+ * there on as above.  So a report that is late by seconds neither hides a worker that has become
+ * free nor what was sent there meanwhile.  What the report has beyond the requests known here costs
+ * a_us a token.  A late first token changes nothing then, as the next report will tell.
+ *
  * An answer that is not streamed: call wp_load_first() and wp_load_end() when it has come.
  * A clock that goes backwards drains nothing.  Gauges are exactly 0 when nothing is in flight.
  * Threads: one at a time.  No allocation.
@@ -39,13 +46,19 @@ struct wp_load {            /* one worker; {0} then wp_load_init */
     uint64_t moved_us; /* the last first token or end */
     uint32_t in_flight, decoding;
     uint64_t kv_tokens, prefill_tokens;
+    bool reported; /* by wp_load_told, as of told_us: the decode batch is the engine's own word */
+    uint64_t told_us;
+    uint32_t batch;
+    uint64_t batch_kv;
 };
 /* Passed: a request dispatched later had its first token, so this one's is due any moment. */
 enum wp_load_stage { WP_LOAD_NONE, WP_LOAD_WAITING, WP_LOAD_DECODING, WP_LOAD_PASSED };
 struct wp_load_item { /* one request; embed it, {0} before use */
     struct wp_list link;
     double work_us;
+    uint64_t at_us;  /* of its dispatch */
     uint64_t due_us; /* when its first token was reckoned to come, at its dispatch */
+    uint32_t prompt_tokens;
     uint32_t prefill_tokens, kv_tokens;
     uint8_t stage; /* enum wp_load_stage */
 };
@@ -63,6 +76,14 @@ void wp_load_token(struct wp_load *l, struct wp_load_item *it, uint32_t n);
 /* At any stage; does nothing when the request is not counted, so it may be called twice. */
 void wp_load_end(struct wp_load *l, struct wp_load_item *it, const struct wp_profile *p,
                  uint64_t now_us);
+/*
+ * The engine's own word as of as_of_us, which may be long ago, but not later than what was told since.
+ * Cost: O(requests waiting there).
+ */
+void wp_load_told(struct wp_load *l, const struct wp_profile *p, uint64_t as_of_us,
+                    uint64_t prefill_tokens, uint32_t decoding, uint64_t kv_tokens);
+/* What was dispatched later than the last report. */
+void wp_load_since(const struct wp_load *l, uint32_t *requests, uint64_t *prefill_tokens);
 /*
  * Time until a new request's prefill could start, slow-down by the decode batch included.  Never
  * negative, never NaN.

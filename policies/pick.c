@@ -8,14 +8,6 @@
 static const double longest_us =
     1e15; /* thirty years: sums of a few stay exact enough and finite */
 
-/* x between low and high; low when it is no number.  (fmin and fmax are calls, and this is hot.) */
-static double within(double x, double low, double high)
-{
-    if (!(x > low))
-        return low;
-    return x < high ? x : high;
-}
-
 size_t wp_pick_of(uint32_t bits, size_t n)
 {
     return (size_t)(((uint64_t)bits * n) >> 32);
@@ -50,7 +42,7 @@ double wp_view_wait_us(const struct wp_worker_view *w)
 {
     if (isnan(w->wait_us))
         return longest_us; /* nobody knows: what is known is better */
-    return within(w->wait_us, 0, longest_us);
+    return wp_within(w->wait_us, 0, longest_us);
 }
 
 /* An engine always computes the last token, so a hit is never the whole prompt. */
@@ -69,49 +61,89 @@ double wp_missing_tokens(const struct wp_ask *ask, const struct wp_worker_view *
     return (double)(ask->tokens - hit) + doubtful * (1 - doubt);
 }
 
-static double fetch_us(const struct wp_ask *ask, const struct wp_worker_view *w)
+void wp_cost_of(struct wp_cost *c, const struct wp_profile *p)
 {
-    double all = wp_fetch_us(wp_view_profile(w), w->hit_tier, WP_TIERS), sum = 0;
-    uint32_t hit = usable_hit(ask, w);
+    double pace = p->speed > 0 ? 1 / p->speed : 1, chunk = p->a_us * p->budget;
 
-    for (int t = 0; t < WP_TIERS; t++)
-        sum += w->hit_tier[t];
-    return sum > hit ? all * (hit / sum) : all;
+    if (c->of == p)
+        return;
+    c->of = p;
+    c->t_c = wp_within(p->t_c_us * pace, 0, 1e18);
+    c->a = wp_within(p->a_us * pace, 0, 1e18);
+    c->b2 = wp_within(p->b_us / 2 * pace, 0, 1e18);
+    c->tov = wp_within(p->tov_us, 0, 1e18);
+    c->e = wp_within(p->e_us, 0, 1e18);
+    c->d = wp_within(p->d_us, 0, 1e18);
+    c->per_chunk = chunk > 0 ? 1 / chunk : 0;
+    for (uint32_t t = 0; t < WP_TIERS; t++) {
+        uint32_t one[WP_TIERS] = {0};
+
+        one[t] = 1;
+        c->up[t] = wp_fetch_us(p, one, WP_TIERS);
+    }
+}
+
+/* What of a hit lies in slower tiers; what is beyond the usable hit is not brought up. */
+static double up_us(const struct wp_cost *c, const struct wp_worker_view *w, uint32_t hit)
+{
+    double all = 0, sum = w->hit_tier[0];
+
+    if (w->hit_tier[0] >= hit)
+        return 0;
+    for (int t = 1; t < WP_TIERS; t++)
+        if (w->hit_tier[t]) {
+            all += c->up[t] * w->hit_tier[t];
+            sum += w->hit_tier[t];
+        }
+    return wp_within(sum > hit ? all * (hit / sum) : all, 0, 1e18);
+}
+
+void wp_parts_of(const struct wp_cost *c, const struct wp_ask *ask, const struct wp_worker_view *w,
+                 double doubt, struct wp_parts *parts)
+{
+    double fix = w->correction > 0 ? w->correction : 1; /* NaN too */
+    double beside = (c->tov + c->e * w->decoding + c->d * (double)w->kv_tokens) * c->per_chunk;
+
+    parts->fix = wp_within(fix, 0.05, 20); /* as far as the router learns */
+    parts->wait_us = wp_view_wait_us(w);
+    parts->hit = usable_hit(ask, w);
+    parts->missing = wp_missing_tokens(ask, w, doubt);
+    parts->slow = parts->fix * (1 + wp_within(beside, 0, 1e6));
+    parts->up_us = up_us(c, w, parts->hit);
 }
 
 /*
  * Behind others its steps are theirs, too, and full.  It is the same on equal workers, and a price
  * with it would only say that nothing is gained by what an idle engine has of a short prompt.
  */
-static double step_us(const struct wp_profile *p, const struct wp_worker_view *w, double wait,
-                      uint64_t missing, double fix)
+double wp_step_after(const struct wp_profile *p, const struct wp_worker_view *w, const struct wp_parts *parts)
 {
     double kv = (double)w->kv_tokens;
-    double alone = wp_last_step_us(p, missing, w->decoding, kv);
+    double alone;
 
+    if (parts->wait_us > 1e9)
+        return 0;
+    alone = wp_last_step_us(p, (uint64_t)parts->missing, w->decoding, kv);
     if (w->decoding) /* one runs already, and is half through */
         alone += wp_step_us(p, 0, 0, w->decoding, kv) / 2;
-    return within(fix * alone - wait, 0, 1e18);
+    return wp_within(parts->fix * alone - parts->wait_us, 0, 1e18);
 }
 
 void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt,
                 struct wp_verdict *v)
 {
     const struct wp_profile *p = wp_view_profile(w);
-    double wait = wp_view_wait_us(w);
-    double missing = wp_missing_tokens(ask, w, doubt);
-    double fix = w->correction;
-    uint64_t from = ask->tokens - (uint64_t)missing;
+    struct wp_cost cost = {.of = NULL};
+    struct wp_parts parts;
 
-    if (!(fix > 0))
-        fix = 1;                 /* NaN too */
-    fix = within(fix, 0.05, 20); /* as far as the router learns */
-    v->term[WP_TERM_WAIT] = wait;
-    v->term[WP_TERM_FETCH] = within(fetch_us(ask, w) - wait, 0, 1e18);
-    v->term[WP_TERM_COMPUTE] = fix * wp_slow_down(p, w->decoding, (double)w->kv_tokens) *
-                               wp_prefill_us(p, from, ask->tokens);
-    v->step_us = step_us(p, w, wait, (uint64_t)missing, fix);
-    v->ttft_us = wait + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->step_us;
+    wp_cost_of(&cost, p);
+    wp_parts_of(&cost, ask, w, doubt, &parts);
+    v->term[WP_TERM_WAIT] = parts.wait_us;
+    v->term[WP_TERM_FETCH] = wp_within(parts.up_us - parts.wait_us, 0, 1e18);
+    v->term[WP_TERM_COMPUTE] = wp_within(
+        parts.slow * (cost.t_c + parts.missing * (cost.a + cost.b2 * (2.0 * ask->tokens - parts.missing))), 0, 1e24);
+    v->step_us = wp_step_after(p, w, &parts);
+    v->ttft_us = parts.wait_us + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->step_us;
 }
 
 size_t wp_pick_least(const struct wp_ask *ask, const struct wp_worker_view w[], size_t n,

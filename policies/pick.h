@@ -20,9 +20,36 @@ void wp_pick_two(uint64_t draw, size_t n, size_t *a, size_t *b);
 /* No terms, no price, no prediction. */
 void wp_verdicts_clear(struct wp_verdict v[], size_t n);
 
+/* A profile made ready for a loop over workers: the same arithmetic as policies/profile.h, with its divisions done. */
+struct wp_cost {
+    const struct wp_profile *of; /* NULL: not filled */
+    double t_c, a, b2;           /* us, at its speed */
+    double tov, e, d, per_chunk; /* slow-down: 1 + (tov + e B + d K) per_chunk */
+    double up[WP_TIERS];         /* us a token, from that tier to the fastest */
+};
+void wp_cost_of(struct wp_cost *c, const struct wp_profile *p); /* does nothing when it is filled with p already */
+
+/* What a prediction is made of. */
+struct wp_parts {
+    double wait_us, missing, slow; /* slow: slow-down times correction */
+    double up_us;                  /* bringing the hit up from slower tiers */
+    uint32_t hit;                  /* usable */
+    double fix;
+};
+void wp_parts_of(const struct wp_cost *c, const struct wp_ask *ask, const struct wp_worker_view *w,
+                 double doubt, struct wp_parts *parts);
+double wp_step_after(const struct wp_profile *p, const struct wp_worker_view *w, const struct wp_parts *parts); /* step_us */
+
 /* Fills wait, fetch, compute, step and ttft_us.  doubt: share of a doubtful hit that counts. */
 void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt,
                 struct wp_verdict *v);
+/* x between low and high; low when it is no number.  (fmin and fmax are calls, and this is hot.) */
+static inline double wp_within(double x, double low, double high)
+{
+    if (!(x > low))
+        return low;
+    return x < high ? x : high;
+}
 /* Prompt tokens that the worker would have to place anew; a doubtful hit counts in part. */
 double wp_missing_tokens(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt);
 /* The wait, 0..1e15, whatever the view says. */

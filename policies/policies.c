@@ -8,7 +8,8 @@
 
 const char *const wp_term_names[WP_TERMS] = {
     [WP_TERM_WAIT] = "wait", [WP_TERM_FETCH] = "fetch", [WP_TERM_COMPUTE] = "compute",
-    [WP_TERM_ROOM] = "room", [WP_TERM_SCORE] = "score",
+    [WP_TERM_ROOM] = "room", [WP_TERM_PIN] = "pin",
+    [WP_TERM_SCORE] = "score",
 };
 
 /* clang-format off */
@@ -27,6 +28,16 @@ void wp_policy_conf_init(struct wp_policy_conf *c)
         .room_us = 20000,
         .room_cap_blocks = 20,
         .room_wait_share = 0.1,
+        .room_tuned = 1,
+        .move_us = 20000,
+        .move_blocks = 10,
+        .pin_us = 40000,
+        .fetch = 1,
+        .fetch_margin_us = 1000,
+        .hold_us = 250000,
+        .hold_max = 4096,
+        .hold_most_us = 60000000,
+        .age = 0.1,
         .near_us = 1000,
         .near_share = 0.01,
         .doubt = 0.5,
@@ -56,6 +67,16 @@ static const struct row {
     ROW("price.room_us", room_us, 0, 1e9),
     ROW("price.room_cap_blocks", room_cap_blocks, 0, 1e9),
     ROW("price.room_wait_share", room_wait_share, 0, 100),
+    ROW("price.room_tuned", room_tuned, 0, 1),
+    ROW("price.move_us", move_us, 0, 1e9),
+    ROW("price.move_blocks", move_blocks, 0, 1e9),
+    ROW("price.pin_us", pin_us, 0, 1e9),
+    ROW("price.fetch", fetch, 0, 1),
+    ROW("price.fetch_margin_us", fetch_margin_us, 0, 1e9),
+    ROW("price.hold_us", hold_us, 0, 1e12),
+    ROW("price.hold_max", hold_max, 0, 1 << 20),
+    ROW("price.hold_most_us", hold_most_us, 0, 1e12),
+    ROW("price.age", age, 1e-6, 1e6),
     ROW("price.near_us", near_us, 0, 1e9),
     ROW("price.near_share", near_share, 0, 1),
     ROW("price.doubt", doubt, 0, 1),

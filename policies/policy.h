@@ -41,6 +41,13 @@ struct wp_fetch {
     uint32_t from, to; /* prompt tokens */
 };
 
+/* What room costs now, for the whole fleet (policies/room.h).  {0}: the settings alone say. */
+struct wp_room_price {
+    bool tuned;
+    double block_us; /* of a block of 512 tokens newly placed */
+    double delays;   /* requests that one lost second delays */
+};
+
 /* A request, as a policy sees it. */
 struct wp_ask {
     uint64_t now_us;
@@ -55,6 +62,8 @@ struct wp_ask {
     uint32_t chain_tokens;       /* of one of them */
     const struct wp_pool *pool;  /* NULL: none */
     double latency_us;           /* of a transfer */
+    struct wp_room_price room;
+    bool queued; /* requests are held in the router's own queue */
 };
 
 /* One worker (rank), as a policy sees it: only workers that can take the request are shown. */
@@ -91,6 +100,7 @@ enum wp_term {
     WP_TERM_FETCH,   /* us for what is fetched from slower tiers, beyond the wait */
     WP_TERM_COMPUTE, /* us to prefill what is missing */
     WP_TERM_ROOM,    /* us others lose by what the new blocks evict */
+    WP_TERM_PIN,     /* us others lose by the blocks that it keeps in the fastest tier while it runs */
     WP_TERM_SCORE,   /* policies that have no price: what they compare */
     WP_TERMS,
 };
@@ -120,6 +130,23 @@ struct wp_policy_conf {
     /* price.room_wait_share, 0.03: and this share of all workers' mean wait, per block, uncapped.
      */
     double room_wait_share;
+    /*
+     * price.room_tuned, 1: where the price of room tunes itself (policies/room.h) that one is taken instead of the three above; 0:
+     * never.  Beside it price.move_us, 20000, for each of at most price.move_blocks, 10, blocks newly placed: moves gain something;
+     * and price.pin_us, 40000, for each block that no request in flight there has, times the square of the share of the fastest tier
+     * that is pinned, times how many requests a lost second delays (5 at most), while nobody is held in the router.
+     */
+    double room_tuned, move_us, move_blocks, pin_us;
+    /* price.fetch, 1: blocks are fetched where something can; 0: never. */
+    double fetch;
+    /* price.fetch_margin_us, 1000: what a fetch must gain. */
+    double fetch_margin_us;
+    /*
+     * The router's own queue (policies/queue.h), of policies that hold.  price.hold_us, 250000: a request is held while every worker
+     * has more predicted wait; price.hold_max, 4096: so many at most, 0: none ever; price.hold_most_us, 60000000: for so long at most;
+     * price.age, 0.1: seconds of compute that a second of waiting is worth in their order.
+     */
+    double hold_us, hold_max, hold_most_us, age;
     /* price.near_us, 1000: prices within this of the best are a tie, */
     double near_us;
     /* price.near_share, 0.01: and those within this share of the best. */
@@ -154,6 +181,7 @@ struct wp_policy { /* first member of each implementation */
 struct wp_policy_ops {
     const char *name;    /* as the configuration spells it */
     const char *summary; /* one line, for `warmpath policies` */
+    bool holds;          /* it is used with the router's own queue */
     int (*create)(struct wp_policy **out, const struct wp_policy_conf *conf, struct wp_err *err);
     /*
      * The worker to use: an index into w[n], or WP_NO_WORKER when n is 0.  v[n]: filled for every

@@ -69,11 +69,31 @@ static int make_workers(struct wp_brain *b, struct wp_err *err)
     b->run = wp_calloc(n, sizeof *b->run);
     if (!b->worker || !b->view || !b->verdict || !b->run)
         return wp_fail(err, WP_ENOMEM, "workers: out of memory");
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         wp_load_init(&b->worker[i].load);
-        b->worker[i].bytes_per_s = b->conf.worker_nic_bytes_per_s ? b->conf.worker_nic_bytes_per_s[i] : b->conf.nic_bytes_per_s;
-    }
     return 0;
+}
+
+static int make_links(struct wp_brain *b, struct wp_err *err)
+{
+    double *rate = wp_calloc(b->conf.workers, sizeof *rate);
+    int rc = WP_ENOMEM;
+
+    for (uint32_t i = 0; rate && i < b->conf.workers; i++)
+        rate[i] = b->conf.worker_nic_bytes_per_s ? b->conf.worker_nic_bytes_per_s[i] : b->conf.nic_bytes_per_s;
+    if (rate)
+        rc = wp_links_init(&b->links, b->conf.workers, rate, b->conf.store_bytes_per_s, b->conf.latency_us);
+    wp_free(rate);
+    return rc < 0 ? wp_fail(err, rc, "links: out of memory") : 0;
+}
+
+static int make_queue(struct wp_brain *b, struct wp_err *err)
+{
+    const struct wp_policy_conf *c = &b->conf.policy_conf;
+    struct wp_queue_conf conf = {.hold_us = c->hold_us, .age = c->age, .most_us = c->hold_most_us};
+
+    conf.max = c->hold_max >= 1 && c->hold_max <= 1e9 ? (size_t)c->hold_max : 0;
+    return wp_queue_init(&b->queue, &conf, err);
 }
 
 int wp_brain_create(struct wp_brain **out, const struct wp_brain_conf *conf, struct wp_err *err)
@@ -94,8 +114,10 @@ int wp_brain_create(struct wp_brain **out, const struct wp_brain_conf *conf, str
     b->chosen = WP_NO_WORKER;
     rc = wp_brain_names_init(&b->names, conf->workers, conf->seed);
     rc = rc ? rc : make_workers(b, err);
+    rc = rc ? rc : make_links(b, err);
     rc = rc ? rc : make_index(b, err);
     rc = rc ? rc : wp_policy_create(&b->policy, conf->policy ? conf->policy : wp_policies[0]->name, &conf->policy_conf, err);
+    rc = rc ? rc : make_queue(b, err);
     b->conf.worker_nic_bytes_per_s = NULL;
     b->conf.policy = NULL;
     if (rc < 0) {
@@ -121,15 +143,58 @@ void wp_brain_destroy(struct wp_brain *b)
     if (b->index)
         wp_index_destroy(b->index);
     wp_brain_names_fini(&b->names);
+    wp_links_fini(&b->links);
+    wp_queue_fini(&b->queue);
     wp_free(b->worker);
     wp_free(b->view);
     wp_free(b->verdict);
     wp_free(b->run);
-    wp_free(b->row);
     wp_free(b->local);
     wp_free(b->chain);
     wp_free(b->span);
     wp_free(b);
+}
+
+/* A block has left a worker, or, where there is a store, that. */
+static void left(struct wp_brain *b, uint32_t row, bool last)
+{
+    const struct wp_brain_name *r = &b->names.row[row];
+    uint64_t from = (uint64_t)r->depth * b->conf.block_tokens;
+
+    if (r->asked_us != UINT64_MAX)
+        wp_room_gone(&b->room, b->now_us, b->now_us > r->asked_us ? b->now_us - r->asked_us : 0, last,
+                     last ? wp_prefill_us(&b->conf.profile, from, from + b->conf.block_tokens) : 0);
+}
+
+/* A block that was fetched is there: so is all of its transfer, whose last block comes first. */
+static void landed(struct wp_brain *b, uint32_t row, uint32_t worker)
+{
+    uint64_t late = (uint64_t)b->conf.stale_us, at = b->now_us > late ? b->now_us - late : 0;
+
+    WP_LIST_EACH(&b->links.link[worker].in, it)
+    {
+        struct wp_brain_move *m = WP_CONTAINER(it, struct wp_brain_move, t.of_worker);
+
+        if (m->flight->row[m->to - 1] == row) {
+            wp_links_done(&b->links, &m->t, at);
+            return;
+        }
+    }
+}
+
+/* The tier that blocks leave a worker from, and that fetched ones come to. */
+static int last_tier(const struct wp_brain *b)
+{
+    return b->conf.cpu_blocks ? WP_BRAIN_CPU : WP_BRAIN_GPU;
+}
+
+static void in_store(struct wp_brain *b, uint32_t row, bool stored)
+{
+    struct wp_brain_name *r = &b->names.row[row];
+
+    if (r->stored && !stored && r->holders == 0)
+        left(b, row, true);
+    r->stored = stored;
 }
 
 void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum wp_brain_tier tier, bool stored, uint64_t id)
@@ -147,11 +212,15 @@ void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum w
         return;
     }
     if (tier == WP_BRAIN_STORE) {
-        b->names.row[row].stored = stored;
+        in_store(b, (uint32_t)row, stored);
         return;
     }
     if (!wp_brain_hold(&b->names, (uint32_t)row, worker, (int)tier, stored))
         return;
+    if (stored && (int)tier == last_tier(b))
+        landed(b, (uint32_t)row, worker);
+    if (!stored && (int)tier >= last_tier(b) && !wp_brain_holds(&b->names, (uint32_t)row, worker))
+        left(b, (uint32_t)row, b->names.row[row].holders == 0 && b->conf.store_blocks == 0);
     if (later->n == WP_BRAIN_LATER)
         wp_brain_flush(b);
     later->at[later->n++] = (struct wp_brain_event){(uint32_t)row, worker, (uint8_t)tier};
@@ -165,8 +234,9 @@ void wp_brain_state(struct wp_brain *b, uint64_t now_us, uint64_t as_of_us, uint
         return;
     }
     b->worker[worker].state = *s;
-    b->worker[worker].state_us = as_of_us < b->now_us ? as_of_us : b->now_us;
     b->worker[worker].reported = true;
+    wp_load_told(&b->worker[worker].load, &b->conf.profile, as_of_us < b->now_us ? as_of_us : b->now_us, s->prefill_tokens, s->decoding,
+                 s->kv_tokens);
 }
 
 static struct wp_brain_flight *flight_of(struct wp_brain *b, uint64_t req)
@@ -185,6 +255,8 @@ static void arrived(struct wp_brain *b, struct wp_brain_flight *f)
     if (f->first)
         return;
     f->first = true;
+    for (uint32_t i = 0; i < f->n_moves; i++)
+        wp_links_lost(&b->links, &f->move[i].t);
     for (size_t i = 0; i < f->n; i++) {
         struct wp_brain_claim *c = wp_brain_claim(&b->names, f->row[i], f->worker);
 
@@ -198,21 +270,16 @@ void wp_brain_first(struct wp_brain *b, uint64_t now_us, uint64_t req)
     struct wp_brain_flight *f = flight_of(b, req);
 
     wp_brain_advance(b, now_us);
-    if (!f)
+    if (!f || !f->placed)
         return;
     arrived(b, f);
     wp_load_first(&b->worker[f->worker].load, &f->item, &b->conf.profile, b->now_us);
 }
 
-void wp_brain_end(struct wp_brain *b, uint64_t now_us, uint64_t req)
+static void left_worker(struct wp_brain *b, struct wp_brain_flight *f)
 {
-    struct wp_brain_flight *f = flight_of(b, req);
-    struct wp_brain_worker *w;
+    struct wp_brain_worker *w = &b->worker[f->worker];
 
-    wp_brain_advance(b, now_us);
-    if (!f)
-        return;
-    w = &b->worker[f->worker];
     arrived(b, f);
     wp_load_end(&w->load, &f->item, &b->conf.profile, b->now_us);
     for (size_t i = 0; i < f->n; i++) {
@@ -222,8 +289,21 @@ void wp_brain_end(struct wp_brain *b, uint64_t now_us, uint64_t req)
             w->active_blocks--;
         wp_brain_claim_drop(&b->names, f->row[i], f->worker);
     }
-    (void)wp_map_del(&b->flights, req);
     b->stats.in_flight--;
+}
+
+void wp_brain_end(struct wp_brain *b, uint64_t now_us, uint64_t req)
+{
+    struct wp_brain_flight *f = flight_of(b, req);
+
+    wp_brain_advance(b, now_us);
+    if (!f)
+        return;
+    if (f->placed)
+        left_worker(b, f);
+    else
+        wp_queue_del(&b->queue, &f->held);
+    (void)wp_map_del(&b->flights, req);
     wp_free(f);
 }
 
@@ -236,4 +316,5 @@ void wp_brain_stats(const struct wp_brain *b, struct wp_brain_stats *s)
 {
     *s = b->stats;
     s->blocks = b->names.n;
+    s->held = b->queue.n;
 }

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-int wp_brain_room(struct wp_brain *b, size_t n)
+static int make_cap(struct wp_brain *b, size_t n)
 {
     size_t cap = b->cap ? b->cap : 256;
     void *p;
@@ -15,9 +15,6 @@ int wp_brain_room(struct wp_brain *b, size_t n)
         return 0;
     while (cap < n)
         cap *= 2;
-    if (!(p = wp_realloc(b->row, cap * sizeof *b->row)))
-        return WP_ENOMEM;
-    b->row = p;
     if (!(p = wp_realloc(b->local, cap * sizeof *b->local)))
         return WP_ENOMEM;
     b->local = p;
@@ -31,22 +28,6 @@ int wp_brain_room(struct wp_brain *b, size_t n)
     return 0;
 }
 
-int wp_brain_rows(struct wp_brain *b, const uint64_t block[], size_t n)
-{
-    uint32_t parent = WP_NO_ROW;
-
-    if (wp_brain_room(b, n) < 0)
-        return WP_ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        if (wp_brain_name(&b->names, block[i], parent, (uint32_t)i, &b->row[i]) < 0)
-            return WP_ENOMEM;
-        parent = b->row[i];
-        b->chain[i] = block[i];
-        b->local[i] = wp_index_mix(block[i], 0);
-    }
-    return 0;
-}
-
 static uint32_t as_tokens(const struct wp_brain *b, uint64_t blocks)
 {
     uint64_t tokens = blocks * b->conf.block_tokens;
@@ -54,31 +35,29 @@ static uint32_t as_tokens(const struct wp_brain *b, uint64_t blocks)
     return tokens < b->ask.tokens ? (uint32_t)tokens : b->ask.tokens;
 }
 
-/* Until something that is free at at_us is free. */
-static double until(const struct wp_brain *b, uint64_t at_us)
-{
-    return at_us > b->now_us ? (double)(at_us - b->now_us) : 0;
-}
-
 /* Leading blocks on each worker: what the index has, and beyond it what is on its way there.  fresh_blocks counts down by what
  * requests in flight have. */
-static void match(struct wp_brain *b, size_t n)
+static void match(struct wp_brain *b, const struct wp_brain_flight *f)
 {
     const struct wp_brain_names *s = &b->names;
 
-    wp_index_overlap(b->index, b->space, b->local, n, &b->overlap);
+    for (size_t i = 0; i < f->n; i++) {
+        b->chain[i] = s->row[f->row[i]].id;
+        b->local[i] = wp_index_mix(b->chain[i], 0);
+    }
+    wp_index_overlap(b->index, b->space, b->local, f->n, &b->overlap);
     for (uint32_t i = 0; i < b->conf.workers; i++) {
         struct wp_worker_view *v = &b->view[i];
         const struct wp_overlap_row *row = wp_overlap_of(&b->overlap, b->worker[i].holder);
 
-        *v = (struct wp_worker_view){.fresh_blocks = (uint32_t)n};
+        *v = (struct wp_worker_view){.fresh_blocks = (uint32_t)f->n};
         b->run[i] = row ? row->blocks : 0;
         v->has_tokens = v->index_tokens = as_tokens(b, b->run[i]);
         for (int t = 1; row && t < WP_BRAIN_TIERS; t++)
             v->hit_tier[t] = (uint32_t)((uint64_t)row->tier[t] * b->conf.block_tokens);
     }
-    for (size_t k = 0; k < n; k++)
-        for (uint32_t at = s->row[b->row[k]].claims; at != WP_NO_ROW; at = s->claim[at].next) {
+    for (size_t k = 0; k < f->n; k++)
+        for (uint32_t at = s->row[f->row[k]].claims; at != WP_NO_ROW; at = s->claim[at].next) {
             const struct wp_brain_claim *c = &s->claim[at];
 
             if (c->pending && b->run[c->worker] == k)
@@ -91,20 +70,22 @@ static void look_at(struct wp_brain *b, uint32_t i)
 {
     const struct wp_brain_worker *w = &b->worker[i];
     struct wp_worker_view *v = &b->view[i];
-    uint32_t slower = 0;
+    uint32_t slower = 0, since;
+    uint64_t tokens;
 
+    wp_load_since(&w->load, &since, &tokens);
     v->key = i + 1;
-    v->in_flight = w->reported ? w->state.in_flight : w->load.in_flight;
-    v->waiting = w->reported ? w->state.waiting : w->load.in_flight - w->load.decoding;
+    v->in_flight = w->load.in_flight;
+    v->waiting = w->reported ? w->state.waiting + since : w->load.in_flight - w->load.decoding;
     v->decoding = w->reported ? w->state.decoding : w->load.decoding;
     v->kv_tokens = w->reported ? w->state.kv_tokens : w->load.kv_tokens;
-    v->prefill_tokens = w->reported ? w->state.prefill_tokens : w->load.prefill_tokens;
+    v->prefill_tokens = w->reported ? w->state.prefill_tokens + tokens : w->load.prefill_tokens;
     v->pinned = w->reported && b->conf.gpu_blocks ? (double)w->state.pinned_blocks / (double)b->conf.gpu_blocks : 0;
     v->active_blocks = w->active_blocks;
     v->wait_us = wp_load_wait_us(&w->load, &b->conf.profile, b->now_us);
-    v->in_busy_us = until(b, w->in_free_us);
-    v->out_busy_us = until(b, w->out_free_us);
-    v->link_bytes_per_s = w->bytes_per_s;
+    v->in_busy_us = wp_link_in_busy(&b->links, i, b->now_us);
+    v->out_busy_us = wp_link_out_busy(&b->links, i, b->now_us);
+    v->link_bytes_per_s = wp_link_rate(&b->links, i, b->now_us);
     v->hit_tokens = as_tokens(b, b->run[i]);
     for (int t = 1; t < WP_BRAIN_TIERS; t++)
         slower += v->hit_tier[t];
@@ -115,15 +96,19 @@ static void look_at(struct wp_brain *b, uint32_t i)
 }
 
 /* What the store has of the prompt. */
-static const struct wp_pool *pool_of(struct wp_brain *b, struct wp_pool *pool, size_t n)
+static const struct wp_pool *pool_of(struct wp_brain *b, struct wp_pool *pool, const struct wp_brain_flight *f)
 {
     struct wp_span *last = NULL;
 
     if (b->conf.store_blocks == 0)
         return NULL;
-    *pool = (struct wp_pool){.span = b->span, .busy_us = until(b, b->store_free_us), .bytes_per_s = b->conf.store_bytes_per_s};
-    for (size_t i = 0; i < n; i++) {
-        if (!b->names.row[b->row[i]].stored) {
+    *pool = (struct wp_pool){
+        .span = b->span,
+        .busy_us = wp_link_out_busy(&b->links, b->conf.workers, b->now_us),
+        .bytes_per_s = wp_link_rate(&b->links, b->conf.workers, b->now_us),
+    };
+    for (size_t i = 0; i < f->n; i++) {
+        if (!b->names.row[f->row[i]].stored) {
             last = NULL;
             continue;
         }
@@ -136,101 +121,206 @@ static const struct wp_pool *pool_of(struct wp_brain *b, struct wp_pool *pool, s
     return pool;
 }
 
-/* The blocks of a transfer, and what it does to the links. */
-static void move(struct wp_brain *b, uint32_t to, const struct wp_fetch *f, struct wp_brain_fetch *out)
+static double least_wait(const struct wp_brain *b)
 {
-    struct wp_brain_worker *w = &b->worker[to];
-    uint64_t *source = f->source == WP_POOL ? &b->store_free_us : &b->worker[f->source].out_free_us;
-    double rate = f->source == WP_POOL ? b->conf.store_bytes_per_s : b->worker[f->source].bytes_per_s;
-    uint64_t start = b->now_us;
+    double least = INFINITY;
 
-    out->source = f->source == WP_POOL ? WP_BRAIN_FROM_STORE : f->source;
-    out->from = f->from / b->conf.block_tokens;
-    out->to = (f->to + b->conf.block_tokens - 1) / b->conf.block_tokens;
-    rate = fmin(rate, w->bytes_per_s);
-    start = start > *source ? start : *source;
-    start = start > w->in_free_us ? start : w->in_free_us;
-    start += rate > 0 ? (uint64_t)fmin(1e15, (out->to - out->from) * b->conf.block_bytes / rate * 1e6) : 0;
-    *source = w->in_free_us = start;
-    b->stats.fetches++;
-    b->stats.fetched_blocks += out->to - out->from;
+    for (uint32_t i = 0; i < b->conf.workers; i++)
+        least = fmin(least, wp_load_wait_us(&b->worker[i].load, &b->conf.profile, b->now_us));
+    return least;
 }
 
-static int placed(struct wp_brain *b, const struct wp_brain_req *r, uint32_t to, uint32_t hit)
+/* Transfers that should have ended long ago, as far as their end would have been told by now. */
+static void look_for_late(struct wp_brain *b)
 {
-    struct wp_brain_flight *f = wp_calloc(1, sizeof *f + r->n * sizeof f->row[0]);
-    struct wp_brain_worker *w = &b->worker[to];
+    uint64_t told = b->now_us > (uint64_t)b->conf.stale_us ? b->now_us - (uint64_t)b->conf.stale_us : 0;
+    struct wp_transfer *t;
 
-    if (!f || wp_map_put(&b->flights, r->id, (uintptr_t)f) < 0) {
-        wp_free(f);
-        return WP_ENOMEM;
+    while ((t = wp_links_overdue(&b->links, told))) {
+        const struct wp_brain_move *m = WP_CONTAINER(t, const struct wp_brain_move, t);
+        uint32_t row = m->flight->row[m->from];
+
+        if (t->source < b->conf.workers ? wp_brain_holds(&b->names, row, t->source) : b->names.row[row].stored)
+            wp_links_late(&b->links, t, told);
+        else
+            wp_links_lost(&b->links, t);
     }
-    *f = (struct wp_brain_flight){.id = r->id, .placed_us = b->now_us, .worker = to};
-    for (size_t i = 0; i < r->n; i++) {
-        struct wp_brain_claim *c = wp_brain_claim(&b->names, b->row[i], to);
+}
+
+/* The blocks of the plan's transfers. */
+static void move(struct wp_brain *b, struct wp_brain_flight *f, struct wp_brain_answer *a)
+{
+    const struct wp_verdict *v = &b->verdict[b->chosen];
+
+    for (uint32_t i = 0; i < v->n_fetch; i++) {
+        const struct wp_fetch *from = &v->fetch[i];
+        struct wp_brain_move *m = &f->move[f->n_moves];
+        uint32_t source = from->source == WP_POOL ? b->conf.workers : from->source;
+
+        m->flight = f;
+        m->from = from->from / b->conf.block_tokens;
+        m->to = (from->to + b->conf.block_tokens - 1) / b->conf.block_tokens;
+        if (m->to > f->n)
+            m->to = (uint32_t)f->n;
+        if (source > b->conf.workers || source == a->worker || m->from >= m->to)
+            continue;
+        wp_links_begin(&b->links, &m->t, b->now_us, source, a->worker, (m->to - m->from) * b->conf.block_bytes);
+        a->fetch[a->n_fetch++] = (struct wp_brain_fetch){source == b->conf.workers ? WP_BRAIN_FROM_STORE : source, m->from, m->to};
+        f->n_moves++;
+        b->stats.fetches++;
+        b->stats.fetched_blocks += m->to - m->from;
+        if (m->to > a->hit_blocks)
+            a->hit_blocks = m->to;
+    }
+}
+
+/* The room's facts come from requests as they are placed. */
+static void note_asked(struct wp_brain *b, const struct wp_brain_flight *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        struct wp_brain_name *r = &b->names.row[f->row[i]];
+
+        if (r->asked_us != UINT64_MAX) {
+            bool held = r->holders > 0, coming = false;
+
+            for (uint32_t at = r->claims; !held && !coming && at != WP_NO_ROW; at = b->names.claim[at].next)
+                coming = b->names.claim[at].pending > 0;
+            wp_room_asked(&b->room, b->now_us, b->now_us - r->asked_us, held, coming);
+        }
+        r->asked_us = b->now_us;
+    }
+    wp_room_request(&b->room, b->now_us);
+}
+
+static void claim(struct wp_brain *b, struct wp_brain_flight *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        struct wp_brain_claim *c = wp_brain_claim(&b->names, f->row[i], f->worker);
 
         if (!c) /* the rest is not counted, which is not fatal */
             break;
-        w->active_blocks += c->active++ == 0;
+        b->worker[f->worker].active_blocks += c->active++ == 0;
         c->pending++;
-        b->names.row[b->row[i]].asked_us = b->now_us;
-        f->row[f->n++] = b->row[i];
     }
-    wp_load_begin(&w->load, &f->item, &b->conf.profile, b->now_us, wp_prefill_us(&b->conf.profile, hit, r->tokens), r->tokens - hit,
-                  r->tokens);
-    b->stats.placed++;
-    b->stats.in_flight++;
-    return 0;
 }
 
-static void answer(struct wp_brain *b, const struct wp_brain_req *r, struct wp_brain_answer *a)
+static void decide(struct wp_brain *b, const struct wp_brain_flight *f)
 {
-    const struct wp_verdict *v = &b->verdict[b->chosen];
-    uint32_t hit = b->view[b->chosen].hit_tokens;
-
-    *a = (struct wp_brain_answer){.worker = (uint32_t)b->chosen, .predicted_us = v->ttft_us};
-    for (uint32_t i = 0; i < v->n_fetch; i++) {
-        if (v->fetch[i].to <= v->fetch[i].from)
-            continue;
-        move(b, a->worker, &v->fetch[i], &a->fetch[a->n_fetch++]);
-        hit = v->fetch[i].to > hit ? v->fetch[i].to : hit;
-    }
-    a->hit_blocks = (uint32_t)((hit + b->conf.block_tokens - 1) / b->conf.block_tokens);
-    if (a->hit_blocks > r->n)
-        a->hit_blocks = (uint32_t)r->n;
-}
-
-static void decide(struct wp_brain *b, const struct wp_brain_req *r)
-{
-    size_t key_blocks = b->conf.policy_conf.prefix_blocks < r->n ? b->conf.policy_conf.prefix_blocks : r->n;
+    size_t key_blocks = b->conf.policy_conf.prefix_blocks < f->n ? b->conf.policy_conf.prefix_blocks : f->n;
     struct wp_pool pool;
 
     b->ask = (struct wp_ask){
         .now_us = b->now_us,
         .draw = wp_rng_next(&b->rng),
-        .tokens = r->tokens,
+        .tokens = f->req.tokens,
         .exact = true,
-        .max_tokens = r->output,
-        .prefix_key = r->n ? b->chain[key_blocks ? key_blocks - 1 : 0] + 1 : 0,
-        .session_key = r->session_key,
+        .max_tokens = f->req.output,
+        .session_key = f->req.session_key,
         .chain = b->chain,
-        .n_chain = r->n,
+        .n_chain = f->n,
         .chain_tokens = b->conf.block_tokens,
         .latency_us = b->conf.latency_us,
+        .queued = b->queue.n > 0,
     };
-    match(b, r->n);
+    match(b, f);
+    b->ask.prefix_key = f->n ? b->chain[key_blocks ? key_blocks - 1 : 0] + 1 : 0;
     for (uint32_t i = 0; i < b->conf.workers; i++)
         look_at(b, i);
-    b->ask.pool = pool_of(b, &pool, r->n);
+    wp_room_price(&b->room, b->now_us, b->view, b->conf.workers, wp_prefill_us(&b->conf.profile, 0, 512), &b->ask.room);
+    b->ask.room.block_us *= 512.0 / b->conf.block_tokens;
+    b->ask.pool = pool_of(b, &pool, f);
     b->chosen = b->policy->ops->choose(b->policy, &b->ask, b->view, b->conf.workers, b->verdict);
-    b->asked_id = r->id;
-    b->ask.pool = NULL;
+    b->asked_id = f->req.id;
+    b->ask.pool = NULL; /* it ends here */
+}
+
+void wp_brain_place(struct wp_brain *b, struct wp_brain_flight *f, struct wp_brain_answer *a)
+{
+    uint64_t hit;
+
+    wp_brain_flush(b);
+    look_for_late(b);
+    decide(b, f);
+    *a = (struct wp_brain_answer){.worker = (uint32_t)b->chosen,
+                                  .predicted_us = b->verdict[b->chosen].ttft_us,
+                                  .hit_blocks = b->run[b->chosen],
+                                  .held_us = (double)(b->now_us - f->asked_us)};
+    f->worker = a->worker;
+    f->placed = true;
+    if (b->policy->ops->placed)
+        b->policy->ops->placed(b->policy, &b->ask, &b->view[b->chosen]);
+    move(b, f, a);
+    note_asked(b, f);
+    claim(b, f);
+    hit = (uint64_t)a->hit_blocks * b->conf.block_tokens;
+    if (hit >= f->req.tokens)
+        hit = f->req.tokens - 1;
+    wp_load_begin(&b->worker[f->worker].load, &f->item, &b->conf.profile, b->now_us, wp_prefill_us(&b->conf.profile, hit, f->req.tokens),
+                  f->req.tokens - (uint32_t)hit, f->req.tokens);
+    b->stats.placed++;
+    b->stats.in_flight++;
+}
+
+/* Rows of its blocks; names that are new are learnt. */
+static struct wp_brain_flight *take(struct wp_brain *b, const struct wp_brain_req *r)
+{
+    struct wp_brain_flight *f = wp_calloc(1, sizeof *f + r->n * sizeof f->row[0]);
+    uint32_t parent = WP_NO_ROW;
+
+    if (!f)
+        return NULL;
+    f->req = *r;
+    f->req.block = NULL;
+    f->asked_us = b->now_us;
+    f->n = r->n;
+    for (size_t i = 0; i < r->n; i++) {
+        if (wp_brain_name(&b->names, r->block[i], parent, (uint32_t)i, &f->row[i]) < 0) {
+            wp_free(f);
+            return NULL;
+        }
+        parent = f->row[i];
+    }
+    return f;
+}
+
+/* What it computes where that is least, whoever may get it. */
+static double least_cost(struct wp_brain *b, const struct wp_brain_flight *f)
+{
+    uint32_t most = 0, row = 0;
+    uint64_t from;
+
+    while (row < f->n) { /* how far anybody has it */
+        const struct wp_brain_name *r = &b->names.row[f->row[row]];
+        bool there = r->holders > 0 || r->stored;
+
+        for (uint32_t at = r->claims; !there && at != WP_NO_ROW; at = b->names.claim[at].next)
+            there = b->names.claim[at].pending > 0;
+        if (!there)
+            break;
+        row++;
+    }
+    most = row;
+    from = (uint64_t)most * b->conf.block_tokens;
+    if (from >= f->req.tokens)
+        from = f->req.tokens - 1;
+    return wp_prefill_us(&b->conf.profile, from, f->req.tokens);
+}
+
+static bool hold(struct wp_brain *b, struct wp_brain_flight *f)
+{
+    double cost;
+
+    if (!b->policy->ops->holds || b->queue.conf.max == 0)
+        return false;
+    cost = least_cost(b, f);
+    return wp_queue_holds(&b->queue, least_wait(b), b->now_us, cost, 0) &&
+           wp_queue_push(&b->queue, &f->held, b->now_us, cost, 0, 0);
 }
 
 int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req *r, struct wp_brain_answer *a, struct wp_err *err)
 {
+    struct wp_brain_flight *f;
     uint64_t there;
-    uint32_t hit;
 
     wp_brain_advance(b, now_us);
     b->stats.asked++;
@@ -239,29 +329,38 @@ int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req 
                        r->n, WP_BRAIN_BLOCKS_MAX);
     if (wp_map_get(&b->flights, r->id, &there))
         return wp_fail(err, WP_EINVAL, "request %llu is under way already", (unsigned long long)r->id);
-    if (wp_brain_rows(b, r->block, r->n) < 0)
+    f = make_cap(b, r->n) < 0 ? NULL : take(b, r);
+    if (!f || wp_map_put(&b->flights, r->id, (uintptr_t)f) < 0) {
+        wp_free(f);
         return wp_fail(err, WP_ENOMEM, "request %llu: out of memory", (unsigned long long)r->id);
-    wp_brain_flush(b);
-    decide(b, r);
-    answer(b, r, a);
-    hit = (uint32_t)((uint64_t)a->hit_blocks * b->conf.block_tokens < r->tokens ? a->hit_blocks * b->conf.block_tokens : r->tokens - 1);
-    if (placed(b, r, a->worker, hit) < 0)
-        return wp_fail(err, WP_ENOMEM, "request %llu: out of memory", (unsigned long long)r->id);
-    if (b->policy->ops->placed)
-        b->policy->ops->placed(b->policy, &b->ask, &b->view[b->chosen]);
+    }
+    if (hold(b, f)) {
+        b->stats.held_ever++;
+        *a = (struct wp_brain_answer){.held = true, .predicted_us = NAN};
+        return 0;
+    }
+    wp_brain_place(b, f, a);
     return 0;
 }
 
 size_t wp_brain_tick(struct wp_brain *b, uint64_t now_us, wp_brain_place_fn on_place, void *arg)
 {
-    (void)on_place;
-    (void)arg;
+    struct wp_queue_item *it;
+    size_t n = 0;
+
     wp_brain_advance(b, now_us);
-    return 0;
+    while ((it = wp_queue_pop(&b->queue, b->now_us, least_wait(b)))) {
+        struct wp_brain_flight *f = WP_CONTAINER(it, struct wp_brain_flight, held);
+        struct wp_brain_answer a;
+
+        wp_brain_place(b, f, &a);
+        on_place(arg, f->req.id, &a);
+        n++;
+    }
+    return n;
 }
 
 uint64_t wp_brain_next_us(const struct wp_brain *b)
 {
-    (void)b;
-    return UINT64_MAX;
+    return b->queue.n ? wp_queue_next_us(&b->queue, b->now_us, least_wait(b)) : UINT64_MAX;
 }

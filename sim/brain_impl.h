@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim/brain_impl.h - what the files of the brain share.  brain_names.c: names, who has them, who works on them;
- * brain_ask.c: views, choice, placement; brain_explain.c; brain.c: the rest. */
+ * brain_ask.c: views, choice, placement, queue; brain_explain.c; brain.c: the rest. */
 #ifndef WP_SIM_BRAIN_IMPL_H
 #define WP_SIM_BRAIN_IMPL_H
 
 #include "base/map.h"
 #include "base/rng.h"
 #include "index/index.h"
+#include "policies/links.h"
 #include "policies/load.h"
+#include "policies/queue.h"
+#include "policies/room.h"
 #include "sim/brain.h"
 
 enum { WP_BRAIN_TIERS = 3 };           /* of a worker */
@@ -17,7 +20,7 @@ enum { WP_BRAIN_LATER = 4096 };        /* events that wait for the next look-up 
 
 struct wp_brain_name {      /* a block */
     uint64_t id;
-    uint64_t asked_us;      /* by the last request that had it */
+    uint64_t asked_us;      /* by the last request that had it; UINT64_MAX: by none that was placed */
     uint32_t parent, depth; /* a row, or WP_NO_ROW: the first of a prompt; blocks before it */
     uint32_t claims;        /* a list, or WP_NO_ROW */
     uint32_t holders;       /* workers that have it in any tier */
@@ -46,11 +49,20 @@ struct wp_brain_names {
     uint32_t n_claim, cap_claim, free_claim;
 };
 
-struct wp_brain_flight { /* a request that was placed */
+struct wp_brain_move { /* a transfer for a request */
+    struct wp_transfer t;
+    struct wp_brain_flight *flight;
+    uint32_t from, to; /* blocks */
+};
+struct wp_brain_flight { /* a request, held or placed */
     struct wp_load_item item;
-    uint64_t id, placed_us;
+    struct wp_queue_item held;
+    struct wp_brain_req req; /* its block is not ours */
+    uint64_t asked_us;
     uint32_t worker;
-    bool first;
+    bool placed, first;
+    uint32_t n_moves;
+    struct wp_brain_move move[WP_FETCHES];
     size_t n;
     uint32_t row[]; /* its blocks */
 };
@@ -58,12 +70,9 @@ struct wp_brain_flight { /* a request that was placed */
 struct wp_brain_worker {
     struct wp_load load;
     struct wp_brain_state state; /* the last report */
-    uint64_t state_us;
     bool reported;
     uint32_t holder;
     uint32_t active_blocks;
-    uint64_t in_free_us, out_free_us; /* its links */
-    double bytes_per_s;
 };
 
 struct wp_brain {
@@ -78,9 +87,10 @@ struct wp_brain {
     struct wp_brain_later stores, removals;
     struct wp_brain_worker *worker;
     struct wp_map flights; /* request -> struct wp_brain_flight */
-    uint64_t store_free_us;
+    struct wp_links links; /* the store's is the last one */
+    struct wp_room room;
+    struct wp_queue queue;
     /* The request at hand. */
-    uint32_t *row;
     uint64_t *local, *chain;
     struct wp_span *span;
     size_t cap;
@@ -113,7 +123,6 @@ static inline void wp_brain_advance(struct wp_brain *b, uint64_t now_us)
 }
 
 /* brain_ask.c */
-int wp_brain_room(struct wp_brain *b, size_t n); /* for a prompt of n blocks */
-int wp_brain_rows(struct wp_brain *b, const uint64_t block[], size_t n); /* fills row, local and chain */
+void wp_brain_place(struct wp_brain *b, struct wp_brain_flight *f, struct wp_brain_answer *a); /* where the policy says */
 
 #endif

@@ -56,7 +56,7 @@ int wp_brain_name(struct wp_brain_names *s, uint64_t id, uint32_t parent, uint32
     if (s->n >= WP_NO_ROW - 1 || (s->n == s->cap && grow(s) < 0) || wp_map_put(&s->rows, id, s->n) < 0)
         return WP_ENOMEM;
     *row = (uint32_t)s->n++;
-    s->row[*row] = (struct wp_brain_name){.id = id, .parent = parent, .depth = depth, .claims = WP_NO_ROW};
+    s->row[*row] = (struct wp_brain_name){.id = id, .parent = parent, .depth = depth, .claims = WP_NO_ROW, .asked_us = UINT64_MAX};
     memset(s->bits + *row * bits_of(s), 0, bits_of(s) * sizeof *s->bits);
     return 0;
 }
