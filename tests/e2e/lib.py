@@ -34,14 +34,17 @@ def slowness():
     return float(os.environ.get("WP_SLOW", "1"))
 
 
+PATIENCE = 20.0  # seconds at least: what comes late on a busy machine has come
+
+
 def until(condition, seconds=10.0, what="the condition"):
-    end = time.monotonic() + seconds * slowness()
+    end = time.monotonic() + max(seconds, PATIENCE) * slowness()
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise AssertionError(f"{what} did not come true in {seconds:g} s")
+            raise AssertionError(f"{what} did not come true in {max(seconds, PATIENCE):g} s")
         time.sleep(0.01)  # between two looks, not instead of one
 
 
@@ -209,14 +212,14 @@ def chat(port, stream=False, headers=None, **body):
                 {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": stream, **body}, headers)
 
 
-def raw(port, data, seconds=2.0):
+def raw(port, data, seconds=5.0):
     """Sends bytes, then reads until close or that long a silence."""
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.sendall(data)
         return read_all(s, seconds)
 
 
-def read_all(s, seconds=2.0):
+def read_all(s, seconds=5.0):
     got = b""
     while select.select([s], [], [], seconds * slowness())[0]:
         try:
@@ -231,7 +234,7 @@ def read_all(s, seconds=2.0):
 
 def read_until(s, mark, seconds=10.0):
     got = b""
-    end = time.monotonic() + seconds * slowness()
+    end = time.monotonic() + max(seconds, PATIENCE) * slowness()
     while mark not in got:
         left = end - time.monotonic()
         assert left > 0 and select.select([s], [], [], left)[0], f"no {mark!r} in {got[-500:]!r}"

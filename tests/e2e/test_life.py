@@ -74,7 +74,7 @@ def test_an_engine_that_never_answers():
     """an engine that never answers costs its deadline once; the request is served by another"""
     silent = FakeEngine(lambda q: q.gone(30))
     good = FakeEngine()
-    r = Router([silent, good], "--set", "limits.first_byte_s=0.5", "--policy", "round_robin")
+    r = Router([silent, good], "--set", "limits.first_byte_s=2", "--policy", "round_robin")
     status, h, body = chat(r.port, stream=True)
     assert status == 200, body
     assert h["x-warmpath-attempts"] == "2" and len(silent.requests) == len(good.requests) == 1
@@ -190,7 +190,7 @@ def test_sigterm_drains():
     got = {}
 
     def stream():
-        got["r"] = completion(r.port, tokens(100), stream=True, max_tokens=200, ignore_eos=True)
+        got["r"] = completion(r.port, tokens(100), stream=True, max_tokens=600, ignore_eos=True)
 
     t = threading.Thread(target=stream)
     t.start()
@@ -287,15 +287,15 @@ def test_reload_is_in_force():
     idle.request("GET", "/v1/models")
     idle.getresponse().read()
     with open(r.file, "w") as f:
-        json.dump({**conf, "limits": {"body_bytes": 1024, "head_s": 0.1, "keepalive_s": 0.2, "connections": 30}, "index": {"cap_bytes": "1Gi"}}, f)
+        json.dump({**conf, "limits": {"body_bytes": 1024, "head_s": 1, "keepalive_s": 2, "connections": 30}, "index": {"cap_bytes": "1Gi"}}, f)
     status, _, body = http(r.admin, "POST", "/reload", b"")
     said = json.loads(body)["changed"].splitlines()
-    assert status == 200 and "index.cap_bytes: 2147483648 -> 1073741824 (needs a restart)" in said and "limits.head_s: 5 -> 0.1" in said, said
+    assert status == 200 and "index.cap_bytes: 2147483648 -> 1073741824 (needs a restart)" in said and "limits.head_s: 5 -> 1" in said, said
     assert len(said) == 5, said
     for line in said:
         until(lambda: any(l.endswith(" info config: changed: " + line) for l in r.log), 5, line)
     now = r.get("/config")
-    assert now["index"] == before["index"] and now["limits"]["head_s"] == 0.1 and now["limits"]["body_bytes"] == 1024
+    assert now["index"] == before["index"] and now["limits"]["head_s"] == 1 and now["limits"]["body_bytes"] == 1024
     assert chat(r.port, messages=[{"role": "user", "content": "x" * 2000}])[0] == 413
     assert b" 408 " in raw(r.port, b"GET / HT")
     assert b" 408 " in raw(r.admin, b"GET / HT")

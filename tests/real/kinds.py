@@ -86,13 +86,16 @@ def the_ranks_agree(r, e, seed, turns, probes):
     talk = Talk(seed, e.block, 1024)
     wrong = play(r, talk, turns)
     say(f"{turns} turns: {len(wrong)} headers differ {wrong[:4]}")
-    play(r, talk, 16, threads=4)  # one by one, the rank that has a shared prompt may be the better one each time
+    used = lambda: {d["chosen_rank"] for d in r.get("/decisions?last=1000")["decisions"]}
+    for _ in range(10):  # one by one, the rank that has a shared prompt may be the better one each time
+        play(r, talk, 16, threads=4)
+        if used() == {0, 1}:
+            break
+    assert used() == {0, 1}, used()
     quiet(r)
     _, bad, tokens = probe(r, [e], prefixes(talk, most=probes))
     assert not bad and tokens > 0, bad[:6]
     assert len(wrong) <= 4, wrong
-    ranks = {d["chosen_rank"] for d in r.get("/decisions?last=100")["decisions"]}
-    assert ranks == {0, 1}, ranks
     nothing_odd(r)
     return talk
 
