@@ -36,7 +36,7 @@ bool wp_request_place(struct wp_request *r, struct wp_placement *p, enum wp_plac
     }
     if (r->race_repeat) {
         want.ranked = true;
-        want.rank = r->place->rank->number;
+        want.rank = r->place->rank_number;
     }
     *result = wp_fleet_place(r->gate->router->fleet, &want, p, why, retry_us);
     return *result == WP_PLACED;

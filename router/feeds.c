@@ -33,6 +33,7 @@ struct watch { /* one worker with a feed */
     struct wp_feed *feed;
     struct watch_rank *rank;
     uint32_t n_ranks;
+    uint32_t ranks_made; /* the worker's, when it was opened: others than those are not its */
     bool there;          /* found in the fleet by the sync at hand */
     bool refused;        /* its endpoint is wrong: said once */
     uint64_t opened_us, requests_then;
@@ -361,16 +362,19 @@ static void see(void *arg, struct wp_worker *k) /* under the fleet's lock */
             return; /* the next sync tries again */
         w->desk = d;
         w->worker = wp_worker_ref(k);
+        w->ranks_made = k->ranks_made;
         w->events = wp_strdup(from.events);
         w->replay = wp_strdup(from.replay);
         wp_list_push(&d->watches, &w->link);
     }
     if (w) /* else it goes, and the next sync follows it where it is now */
-        w->there = w->events && w->replay && strcmp(w->events, from.events) == 0 && strcmp(w->replay, from.replay) == 0;
+        w->there = w->ranks_made == k->ranks_made && w->events && w->replay && strcmp(w->events, from.events) == 0 && strcmp(w->replay, from.replay) == 0;
 }
 
 void wp_feed_desk_sync(struct wp_feed_desk *d)
 {
+    bool other_ranks = false;
+
     WP_LIST_EACH(&d->watches, at)
     WP_CONTAINER(at, struct watch, link)->there = false;
     wp_fleet_each(d->gate->router->fleet, see, d);
@@ -382,11 +386,16 @@ void wp_feed_desk_sync(struct wp_feed_desk *d)
             try_open(w);
         else if (w->worker->gone)
             stop(w);
-        else {
+        else if (w->ranks_made != w->worker->ranks_made) { /* what was told of the old ones is forgotten */
+            other_ranks = true;
+            stop(w);
+        } else {
             abandon(w);
             stop(w);
         }
     }
+    if (other_ranks) /* their feeds are opened at once */
+        wp_feed_desk_sync(d);
 }
 
 /* ---- now and then ---- */

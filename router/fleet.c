@@ -59,7 +59,7 @@ static void forget_cache(struct wp_fleet *f, struct wp_rank *r)
     wp_history_forget(f->history, r->holder);
 }
 
-static void forget_rank(struct wp_fleet *f, struct wp_rank *r)
+void wp_fleet_forget_rank(struct wp_fleet *f, struct wp_rank *r)
 {
     size_t i = 0;
     uint64_t k, v;
@@ -86,7 +86,7 @@ static void forget_worker(struct wp_fleet *f, struct wp_worker *w)
     f->n_workers--;
     f->n_ranks -= w->n_ranks;
     for (uint32_t i = 0; i < w->n_ranks; i++)
-        forget_rank(f, &w->rank[i]);
+        wp_fleet_forget_rank(f, &w->rank[i]);
     wp_series_drop(f->in_flight, w->conf.id);
     wp_series_drop(f->backlog, w->conf.id);
     wp_series_drop(f->up, w->conf.id);
@@ -148,8 +148,7 @@ int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct 
     return 0;
 }
 
-/* A decision allocates nothing: room for the ranks of one more worker is made when the worker comes. */
-static int make_room(struct wp_fleet *f, size_t more)
+int wp_fleet_make_room(struct wp_fleet *f, size_t more)
 {
     size_t cap = f->cap ? f->cap : 16;
     struct wp_overlap o = {0};
@@ -179,7 +178,7 @@ static int make_room(struct wp_fleet *f, size_t more)
     return 0;
 }
 
-static int take_holders(struct wp_fleet *f, struct wp_worker *w, struct wp_err *err)
+int wp_fleet_take_holders(struct wp_fleet *f, struct wp_worker *w, struct wp_err *err)
 {
     for (uint32_t i = 0; i < w->n_ranks; i++) {
         int rc = wp_fleet_rewarm(f, w, &w->rank[i])
@@ -217,10 +216,10 @@ int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const 
     lock(f);
     if (find(f, wp_str_of(w->conf.id)))
         rc = wp_fail(err, WP_EEXIST, "worker %s: exists already", w->conf.id);
-    else if (make_room(f, w->n_ranks) < 0)
+    else if (wp_fleet_make_room(f, w->n_ranks) < 0)
         rc = wp_fail(err, WP_ENOMEM, "worker %s: out of memory", w->conf.id);
     else
-        rc = take_holders(f, w, err);
+        rc = wp_fleet_take_holders(f, w, err);
     if (rc == 0) {
         w->fleet = f;
         w->in_flight_gauge = WP_SERIES(f->in_flight, w->conf.id);
@@ -307,28 +306,6 @@ void wp_fleet_each(struct wp_fleet *f, void (*fn)(void *arg, struct wp_worker *w
     unlock(f);
 }
 
-/* A worker that was never sent anything turns out to have another number of ranks. */
-static void change_ranks(struct wp_fleet *f, struct wp_worker *w, uint32_t n)
-{
-    struct wp_rank *was = w->rank;
-    uint32_t n_was = w->n_ranks;
-    struct wp_err err;
-
-    if (make_room(f, n) < 0 || wp_worker_ranks(w, n) < 0)
-        return; /* as it was: only its events are not followed */
-    if (take_holders(f, w, &err) < 0) {
-        wp_free(w->rank);
-        w->rank = was;
-        w->n_ranks = n_was;
-        return;
-    }
-    for (uint32_t i = 0; i < n_was; i++)
-        forget_rank(f, &was[i]);
-    f->n_ranks += n;
-    f->n_ranks -= n_was;
-    wp_free(was);
-}
-
 void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_facts *facts, const struct wp_config *conf)
 {
     bool slept, was_up;
@@ -337,9 +314,9 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
     if (!w->gone) {
         slept = w->sleeping;
         was_up = w->up;
-        if (!w->joined && !w->conf.ranks && facts->feed.ranks && !facts->feed.why && !facts->feed.dials &&
+        if (!w->conf.ranks && facts->feed.ranks && !facts->feed.why && !facts->feed.dials &&
             facts->feed.ranks != w->n_ranks)
-            change_ranks(f, w, facts->feed.ranks);
+            wp_fleet_change_ranks(f, w, facts->feed.ranks);
         if (wp_worker_reloaded(w, facts))
             for (uint32_t i = 0; i < w->n_ranks; i++)
                 wp_index_doubt(f->index, w->rank[i].holder);
@@ -379,9 +356,14 @@ void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str mode
 
 void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const struct wp_rank_feed *told)
 {
-    struct wp_rank *r = &w->rank[rank];
+    struct wp_rank *r;
 
     lock(f);
+    if (rank >= w->n_ranks) {
+        unlock(f);
+        return;
+    }
+    r = &w->rank[rank];
     r->fed = told->fed;
     r->live = told->live;
     r->feed_state = told->state;
@@ -402,7 +384,7 @@ void wp_fleet_feed(struct wp_fleet *f, struct wp_worker *w, uint32_t rank, const
 void wp_fleet_forget(struct wp_fleet *f, struct wp_worker *w, uint32_t rank)
 {
     lock(f);
-    if (!w->gone)
+    if (!w->gone && rank < w->n_ranks)
         wp_history_forget(f->history, w->rank[rank].holder);
     unlock(f);
 }

@@ -115,7 +115,8 @@ enum wp_place_result {
 /* A request on a worker.  Embed it in the request; it must not move between place and end. */
 struct wp_placement {
     struct wp_worker *worker; /* a reference; NULL: not placed */
-    struct wp_rank *rank;     /* of the worker */
+    struct wp_rank *rank;     /* of the worker, until it ends */
+    uint32_t rank_number, n_ranks; /* as they were when it was placed */
     struct wp_load_item item;
     const struct wp_hashes *hashes; /* of the prompt at this worker's block size, or NULL */
     struct wp_history_ends ends; /* as they were noted in flight */

@@ -77,6 +77,17 @@ size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n,
  */
 void wp_fleet_flown(struct wp_fleet *f, struct wp_placement *p, uint64_t end_us);
 void wp_fleet_feed_moved(struct wp_fleet *f, struct wp_rank *r, bool batch, uint64_t now_us);
+/* With the lock held.  A decision allocates nothing: room for more ranks is made when they come. */
+int wp_fleet_make_room(struct wp_fleet *f, size_t more);
+int wp_fleet_take_holders(struct wp_fleet *f, struct wp_worker *w, struct wp_err *err);
+void wp_fleet_forget_rank(struct wp_fleet *f, struct wp_rank *r);
+/* fleet_ranks.c, with the lock held: a worker turns out to have another number of ranks.  Without memory it stays as it was: its events are not followed. */
+void wp_fleet_change_ranks(struct wp_fleet *f, struct wp_worker *w, uint32_t n);
+/* Nobody asks any more what the placement's rank holds. */
+static inline bool wp_fleet_rank_gone(const struct wp_placement *p)
+{
+    return p->worker->gone || p->rank->old;
+}
 /* fleet_warm.c, with the lock held: the rank takes its record and holder of a snapshot; what is in doubt beyond what the index says. */
 bool wp_fleet_rewarm(struct wp_fleet *f, const struct wp_worker *w, struct wp_rank *r);
 void wp_fleet_drop_cold(struct wp_fleet *f); /* records that no worker will take any more, and their holders */

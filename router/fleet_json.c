@@ -42,14 +42,13 @@ struct summary {
 
 static struct summary sum_up(struct wp_fleet *f, const struct wp_worker *w, uint64_t now)
 {
-    struct summary s = {.wait_us = INFINITY, .coverage = INFINITY, .resync_why = ""};
+    struct summary s = {.in_flight = wp_worker_in_flight(w), .wait_us = INFINITY, .coverage = INFINITY, .resync_why = ""};
 
     for (uint32_t i = 0; i < w->n_ranks; i++) {
         const struct wp_rank *r = &w->rank[i];
         uint64_t tier[WP_TIER_MAX], doubtful;
 
         wp_fleet_rank_stats(f, r, tier, &doubtful);
-        s.in_flight += r->load.in_flight;
         s.decoding += r->load.decoding;
         s.backlog_tokens += r->load.prefill_tokens;
         s.wait_us = fmin(s.wait_us, wp_worker_wait_us(w, r, now));

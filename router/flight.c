@@ -42,7 +42,7 @@ void wp_fleet_flown(struct wp_fleet *f, struct wp_placement *p, uint64_t end_us)
     if (!p->in_flight_noted)
         return;
     p->in_flight_noted = false;
-    if (r->live && end_us && p->first_seen && !p->worker->gone &&
+    if (r->live && end_us && p->first_seen && !wp_fleet_rank_gone(p) &&
         !(p->exact && told(&(struct asked){f, r}, p->space, h->local, h->n, p->ends)))
         wp_history_end_at(f->history, r->holder, p->space, h->chain, h->local, h->n, p->ends,
                           end_us + PASSED_AFTER_US);

@@ -122,13 +122,13 @@ size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_M
 
         if (wp_hop_by_hop(h, name) || any_of(name, made_anew, 5) || starts_i(name, "x-warmpath-") ||
             (own_key && any_of(name, keys, 2)) || (steers(name) && !conf->listen.trust_client_routing) ||
-            (w->n_ranks > 1 && wp_str_iis(name, "x-data-parallel-rank")))
+            (r->place->n_ranks > 1 && wp_str_iis(name, "x-data-parallel-rank")))
             continue;
         out[n++] = h->field[i];
     }
-    want = n + 2 + (w->conf.api_key[0] != 0) + (w->n_ranks > 1);
-    if (w->n_ranks > 1)
-        n = put(out, n, "x-data-parallel-rank", text(r, "%u", r->place->rank->number));
+    want = n + 2 + (w->conf.api_key[0] != 0) + (r->place->n_ranks > 1);
+    if (r->place->n_ranks > 1)
+        n = put(out, n, "x-data-parallel-rank", text(r, "%u", r->place->rank_number));
     if (w->conf.api_key[0])
         n = put(out, n, "authorization", text(r, "Bearer %s", w->conf.api_key));
     n = put(out, n, "x-request-id", text(r, "%s-%llx", r->id,
@@ -162,7 +162,7 @@ size_t wp_forward_own(struct wp_request *r, struct wp_field out[], size_t n)
     if (!r->tried)
         return n;
     n = put(out, n, "x-warmpath-worker",
-            r->tried->n_ranks > 1 ? text(r, "%s/%u", r->tried->conf.id, p->rank->number) : text(r, "%s", r->tried->conf.id));
+            p->n_ranks > 1 ? text(r, "%s/%u", r->tried->conf.id, p->rank_number) : text(r, "%s", r->tried->conf.id));
     n = put(out, n, "x-warmpath-overlap", overlap_text(r));
     if (isfinite(p->ttft_us))
         n = put(out, n, "x-warmpath-ttft-ms", text(r, "%.1f", p->ttft_us / 1000));

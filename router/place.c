@@ -362,6 +362,8 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     *p = (struct wp_placement){
         .worker = wp_worker_ref(w),
         .rank = seat.rank,
+        .rank_number = seat.rank->number,
+        .n_ranks = w->n_ranks,
         .hashes = want->prompt ? hashes_for(want, w) : NULL,
         .tokens = want->tokens,
         .more = want->sequences > 1 ? want->sequences - 1 : 0,

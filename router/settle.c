@@ -30,7 +30,7 @@ static void learn(struct wp_worker *w, const struct wp_placement *p, double actu
 /* What of it floats finds its place. */
 static void graft(struct wp_fleet *f, const struct wp_placement *p)
 {
-    if (p->rank->fed && p->first_seen && p->exact && !p->worker->gone)
+    if (p->rank->fed && p->first_seen && p->exact && !wp_fleet_rank_gone(p))
         wp_index_graft(f->index, p->rank->holder, p->space, p->hashes->local, p->hashes->n);
 }
 
@@ -62,7 +62,7 @@ static void confirm(struct wp_fleet *f, const struct wp_placement *p)
 {
     size_t usable = p->hashes ? wp_usable_blocks(p->tokens, p->hashes->block_size) : 0;
 
-    if (p->cached_tokens < 0 || !p->rank->fed || p->worker->gone || usable == 0 || p->space == 0xFFFFFFFF)
+    if (p->cached_tokens < 0 || !p->rank->fed || wp_fleet_rank_gone(p) || usable == 0 || p->space == 0xFFFFFFFF)
         return;
     wp_index_confirm(f->index, p->rank->holder, p->space, p->hashes->local, usable < p->hashes->n ? usable : p->hashes->n,
                      (size_t)p->cached_tokens / p->hashes->block_size);
@@ -82,7 +82,7 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
     pthread_mutex_lock(&f->lock);
     wp_load_first(&p->rank->load, &p->item, &w->profile, now);
     p->rank->more_waiting -= p->more;
-    if (p->in_flight_noted && !w->gone)
+    if (p->in_flight_noted && !wp_fleet_rank_gone(p))
         wp_history_note(f->history, p->rank->holder, p->space, p->hashes->chain, p->hashes->n,
                         p->exact ? wp_fleet_ends(p->rank, p->hashes, p->tokens) : p->ends);
     /* What a window has left behind is free while the answer is still being generated, and may go: from here on the events say it. */
@@ -133,8 +133,10 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     r = wp_records_at(&f->records, p->record);
     if (r)
         snprintf(r->outcome, sizeof r->outcome, "%s", wp_outcome_names[o]);
-    if (w->gone && p->rank->load.in_flight == 0)
+    if (wp_fleet_rank_gone(p) && p->rank->load.in_flight == 0)
         wp_index_drop(f->index, p->rank->holder);
+    if (p->rank->old)
+        wp_worker_sweep_ranks(w);
     pthread_mutex_unlock(&f->lock);
     p->worker = NULL;
     wp_worker_unref(w);

@@ -30,6 +30,7 @@ void wp_worker_unref(struct wp_worker *w)
     if (!w || atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_models(w->model, w->n_models);
+    wp_worker_sweep_ranks(w); /* requests have references */
     wp_map_fini(&w->roots);
     wp_tls_unref(w->tls);
     wp_free(w->rank);
@@ -115,6 +116,7 @@ int wp_worker_ranks(struct wp_worker *w, uint32_t n)
     w->key = wp_hash_item(wp_str_of(w->conf.id));
     w->rank = rank;
     w->n_ranks = n;
+    w->ranks_made++;
     for (uint32_t i = 0; i < n; i++) {
         w->rank[i].number = i;
         w->rank[i].feed_state = fed ? "unknown" : "none";
@@ -139,13 +141,37 @@ bool wp_worker_asks_feed(const struct wp_worker *w)
     return !w->conf.events[0] && !w->found.known;
 }
 
+static uint32_t in_flight_of(const struct wp_old_ranks *o)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < o->n; i++)
+        n += o->rank[i].load.in_flight;
+    return n;
+}
+
 uint32_t wp_worker_in_flight(const struct wp_worker *w)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < w->n_ranks; i++)
         n += w->rank[i].load.in_flight;
+    for (const struct wp_old_ranks *o = w->old; o; o = o->next)
+        n += in_flight_of(o);
     return n;
+}
+
+void wp_worker_sweep_ranks(struct wp_worker *w)
+{
+    for (struct wp_old_ranks **at = &w->old, *o; (o = *at);) {
+        if (in_flight_of(o)) {
+            at = &o->next;
+            continue;
+        }
+        *at = o->next;
+        wp_free(o->rank);
+        wp_free(o);
+    }
 }
 
 int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf, const struct wp_config *all, struct wp_err *err)
@@ -439,8 +465,8 @@ static void take_feed(struct wp_worker *w, const struct wp_engine_facts *f)
                "ranks: %u, or start the engine with an endpoint tcp://*:PORT",
                w->conf.id, is->events, is->events, is->ranks);
     else if (is->ranks != w->n_ranks)
-        wp_log(WP_WARN, "kv_events", "worker=%s announces KV events of %u ranks and has %u here: give it ranks: %u, or remove and add it",
-               w->conf.id, is->ranks, w->n_ranks, is->ranks);
+        wp_log(WP_WARN, "kv_events", "worker=%s announces KV events of %u ranks and has %u here, which was configured; history stands in",
+               w->conf.id, is->ranks, w->n_ranks);
     else
         wp_log(WP_INFO, "kv_events", "worker=%s announces KV events of %u ranks at %s, replay %s", w->conf.id, is->ranks, is->events,
                is->replay[0] ? is->replay : "none");

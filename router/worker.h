@@ -36,6 +36,7 @@ struct wp_rank {
     uint32_t more, more_waiting; /* sequences of its requests beyond one each; of them, those whose request has no first token */
     bool fed;        /* it has a feed of KV events */
     bool live;       /* that feed is connected and knows where it stands */
+    bool old;        /* others have taken its place; the last requests that were sent to it are still running */
     uint64_t next;          /* number of the batch that the feed expects */
     bool unsure;     /* what the index says of it is from a snapshot, and its publisher has not confirmed it yet: all is in doubt */
     struct wp_warm_rank *warm; /* its record of a snapshot, until its feed is opened; of the fleet's list */
@@ -63,14 +64,19 @@ struct wp_foreign {
     double running, waiting; /* over all ranks */
 };
 
+/* Ranks that a worker had; their last request frees them. */
+struct wp_old_ranks {
+    struct wp_old_ranks *next;
+    struct wp_rank *rank;
+    uint32_t n;
+};
+
 struct wp_worker {
     _Atomic unsigned refs;
     struct wp_config_worker conf;
     struct wp_url url; /* into conf.url */
     struct wp_tls *tls; /* for an https URL; NULL: none */
     uint64_t key;      /* hash of the id */
-    struct wp_rank *rank;
-    uint32_t n_ranks; /* at least 1 */
     const struct wp_engine_ops *engine;
     struct wp_series *ended[WP_OUTCOMES]; /* counters of attempts */
     struct wp_series *drift, *resyncs;
@@ -78,6 +84,10 @@ struct wp_worker {
 
     struct wp_fleet *fleet;
     struct wp_list link;
+    struct wp_rank *rank; /* these three change on the first loop alone, which may read them without the lock */
+    uint32_t n_ranks;     /* at least 1 */
+    uint32_t ranks_made;  /* how often they were made anew */
+    struct wp_old_ranks *old;
     bool joined, up, draining, gone, sleeping;
     unsigned bad_probes, good_probes;
     char trouble[160]; /* why it is not up, for people */
@@ -124,7 +134,7 @@ bool wp_is_our_trouble(int rc);
 /* All below: with the fleet's lock held. */
 const struct wp_engine_model *wp_worker_serves(const struct wp_worker *w, struct wp_str model);
 void wp_worker_unlist(struct wp_worker *w, struct wp_str model); /* an adapter is off its list, until a probe lists it again */
-uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks */
+uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks, old ones too */
 /* What a new request would wait there, by our own account and by what others have on it. */
 double wp_worker_wait_us(const struct wp_worker *w, const struct wp_rank *r, uint64_t now_us);
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
@@ -138,8 +148,8 @@ void wp_worker_served(struct wp_worker *w); /* something good, also of the time 
 void wp_worker_busy(struct wp_worker *w, uint64_t placed_us, uint64_t asked_us, const struct wp_config *conf, uint64_t now_us);
 struct wp_feed_source wp_worker_source(const struct wp_worker *w);
 bool wp_worker_asks_feed(const struct wp_worker *w); /* the configuration says nothing of events, and the engine has not yet */
-/* Another number of ranks, of a worker that was never sent anything; the old ones are the caller's to free.  Errors: WP_ENOMEM. */
-int wp_worker_ranks(struct wp_worker *w, uint32_t n);
+int wp_worker_ranks(struct wp_worker *w, uint32_t n); /* makes them; those before are the caller's.  Errors: WP_ENOMEM */
+void wp_worker_sweep_ranks(struct wp_worker *w);       /* frees old ones that have no request any more */
 void wp_worker_probed(struct wp_worker *w, struct wp_engine_facts *f, const struct wp_config *conf);
 /*
  * The same facts, first: is an adapter there that had its name from elsewhere before?  vLLM 0.32 hashes the path into its blocks and leaves it out of

@@ -3,8 +3,9 @@
 import json
 import os
 import tempfile
+import threading
 
-from lib import MODEL, Engine, FakeEngine, Router, http, until
+from lib import CHAT, MODEL, Engine, FakeEngine, Router, http, until
 from test_feeds import FedEngine, Talk, completion, free_ports, held, live, quiescent
 
 PAGE = "vllm:num_requests_running{engine=\"0\"} 0\nvllm:num_requests_waiting{engine=\"0\"} 0\n"
@@ -119,4 +120,53 @@ def test_a_publisher_that_moves_is_followed():
             completion(e.port, prompt)
         blocks(held(e.dump())["gpu"] if e else 0)
         until(lambda: r.workers()[0]["feed"] == ("live" if e else "none"), 10, "the feed")
+    r.at_rest()
+
+
+def test_another_number_of_ranks_is_followed():
+    """an engine that comes back with two ranks where it had one, while a request is under way: each new rank has its feed, the request ends where it was"""
+    one, two = FedEngine("--speed", 40, "--gpu-blocks", 400), FedEngine("--speed", 40, "--gpu-blocks", 400, ranks=2)
+    now = {"sources": {"0": source(f"tcp://*:{one.events}", f"tcp://*:{one.replay}")}, "up": True}
+    go = threading.Event()
+
+    def health(r):
+        if not now["up"]:
+            r.answer(500, b"{}", reason="Down")
+        elif r.target == "/metrics":
+            r.answer(200, PAGE.encode())
+        elif r.target == "/kv_event_sources":
+            r.answer(200, now["sources"])
+        else:
+            r.answer(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+    def answer(q):
+        if b"[1, 1" in q.body:
+            go.wait(30)
+        q.answer(200, CHAT)
+
+    f = FakeEngine(answer, health=health)
+    r = Router([f.url], "--set", "health.interval_s=0.1", "--set", "health.fail=1000", log="info")
+    live(r, 1)
+    completion(one.port, [7] * 100)
+    until(lambda: r.get("/index")["workers"][0]["gpu"] == held(one.dump())["gpu"] > 0, 10, "the first rank's blocks")
+    got = []
+    t = threading.Thread(target=lambda: got.append(http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": [1] * 64})))
+    t.start()
+    until(lambda: f.requests, 10, "the request under way")
+    now["up"] = False
+    until(lambda: r.workers()[0]["trouble"], 10, "a bad probe")
+    now.update(sources={str(i): source(f"tcp://*:{two.events + i}", f"tcp://*:{two.replay + i}") for i in range(2)}, up=True)
+    live(r, 2)
+    w = r.workers()[0]
+    assert w["ranks"] == 2 and w["in_flight"] == 1, w
+    for i in range(6):
+        completion(two.port, [20 + i] * 100)
+    want = [held(two.dump(), i)["gpu"] for i in range(2)]
+    until(lambda: [x["gpu"] for x in r.get("/index")["workers"]] == want, 10, f"blocks {want}")
+    asked = len(f.requests)
+    assert http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": [2] * 64})[0] == 200
+    assert f.requests[0].headers.get("x-data-parallel-rank") is None and f.requests[asked].headers["x-data-parallel-rank"] in ("0", "1")
+    go.set()
+    t.join()
+    assert got[0][0] == 200 and got[0][1]["x-warmpath-worker"] == w["id"], got
     r.at_rest()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the checks of real engines share: the engines of a kind, conversations, claims and probes."""
 import json
+import os
 import random
 import socket
 import threading
@@ -102,8 +103,10 @@ def claims(r, **body):
 
 
 def quiet(r, seconds=0.4):
-    """No batch of events has come for that long; an engine publishes within a few milliseconds of a step."""
+    """No batch of events has come for that long, longer where others use the machine; an engine that runs publishes within a few milliseconds
+    of a step."""
     seen, since = None, time.monotonic()
+    seconds *= min(max(1.0, os.getloadavg()[0] / os.cpu_count()), 4.0)
 
     def look():
         nonlocal seen, since

@@ -65,12 +65,14 @@ struct answer {
     uint64_t kv_tokens;
     bool sleeping, down;
     uint64_t root;
+    uint32_t ranks; /* whose events it announces; 0: not asked */
 };
 
 static void probed(const char *id, struct answer a)
 {
     struct wp_engine_facts f = {.up = !a.down, .rc = a.down ? 500 : 200, .running = -1, .waiting = -1, .kv_usage = -1,
-                                .sleep_known = true, .sleeping = a.sleeping, .block_size = a.block_size, .kv_tokens = a.kv_tokens};
+                                .sleep_known = true, .sleeping = a.sleeping, .block_size = a.block_size, .kv_tokens = a.kv_tokens,
+                                .feed = {.known = a.ranks > 0, .ranks = a.ranks, .events = "tcp://127.0.0.1:1"}};
     struct wp_worker *w = wp_fleet_find(fleet, wp_str_of(id));
     struct wp_str rest = wp_str_of(a.models), one;
 
@@ -1194,6 +1196,54 @@ static void what_the_feed_has_told_is_in_flight_no_more(void)
     }
 }
 
+/* Its engine says that it has another number of ranks than at first: requests under way end where they were, others go to the new ranks. */
+static void a_worker_comes_back_with_other_ranks(void)
+{
+    static const uint32_t counts[] = {2, 4, 4, 3, 1};
+    struct wp_rank_feed fed = {.fed = true, .live = true, .state = "live", .coverage = 1};
+    struct req r[5], first;
+    struct wp_worker *w;
+
+    SET_UP("log.level=error");
+    add_up("a", (struct answer){.block_size = 16});
+    w = wp_fleet_find(fleet, WP_STR("a"));
+    wp_fleet_feed(fleet, w, 0, &fed);
+    req_tokens(&first, "m", 9, 81);
+    expect_placed("one rank", &first, "a");
+    EXPECT_UINT("one rank", 1, first.p.n_ranks);
+    for (size_t i = 0; i < 5; i++) {
+        probed("a", (struct answer){.models = "m", .block_size = 16, .ranks = counts[i]});
+        EXPECT_UINT("ranks", counts[i], w->n_ranks);
+        req_tokens(&r[i], "m", (unsigned)i, 81);
+        expect_placed("placed", &r[i], "a");
+        EXPECT_UINT("of so many", counts[i], r[i].p.n_ranks);
+        EXPECT_UINT("all are under way", i + 2, wp_worker_in_flight(w));
+        wp_fleet_feed(fleet, w, 7, &fed); /* no rank of its */
+        wp_fleet_feed(fleet, w, 0, &fed);
+    }
+    for (size_t i = 0; i < 5; i += 2) {
+        wp_fleet_first(fleet, &r[i].p);
+        end(&r[i], WP_OUTCOME_GOOD);
+        done(&r[i]);
+    }
+    EXPECT_UINT("in flight", 3, wp_worker_in_flight(w));
+    EXPECT_INT("what an old rank had is nobody's", 0, hit("a", "m", 0, 81, "total"));
+    EXPECT_INT("what a new one has is", 80, hit("a", "m", 4, 81, "total"));
+    wp_fleet_first(fleet, &first.p);
+    end(&first, WP_OUTCOME_GOOD);
+    done(&first);
+    EXPECT_INT("nor the oldest's", 0, hit("a", "m", 9, 81, "total"));
+    EXPECT_INT("removed meanwhile", 0, wp_fleet_remove(fleet, WP_STR("a")));
+    for (size_t i = 1; i < 5; i += 2) {
+        end(&r[i], WP_OUTCOME_FAILED);
+        done(&r[i]);
+    }
+    EXPECT_UINT("none", 0, wp_worker_in_flight(w));
+    EXPECT_UINT("no holder is left", 0, wp_index_holders(wp_fleet_index(fleet)));
+    wp_worker_unref(w);
+    tear_down();
+}
+
 /* An adapter under its old name from another path: what its blocks are called has changed unseen. */
 static void an_adapter_from_another_path_is_in_doubt(void)
 {
@@ -1325,6 +1375,7 @@ const struct wp_suite suite_fleet = {
         {"a request is placed whatever allocation fails", a_request_is_placed_whatever_allocation_fails},
         {"loops do not disturb each other", loops_do_not_disturb_each_other},
         {"cached_tokens end doubt", cached_tokens_end_doubt},
+        {"a worker comes back with other ranks", a_worker_comes_back_with_other_ranks},
         {"what the feed has told is in flight no more", what_the_feed_has_told_is_in_flight_no_more},
         {"an adapter from another path is in doubt", an_adapter_from_another_path_is_in_doubt},
         {"the sequences of a request are not foreign", the_sequences_of_a_request_are_not_foreign},
