@@ -41,6 +41,7 @@ void wp_policy_conf_init(struct wp_policy_conf *c)
         .near_us = 1000,
         .near_share = 0.01,
         .doubt = 0.5,
+        .calibrate = true,
         .bound = 1.25,
         .prefix_blocks = 4,
         .dynamo_prefill_weight = 1,

@@ -87,6 +87,7 @@ struct wp_worker_view {
     uint32_t block_size;
     const struct wp_profile *profile; /* NULL: the default one */
     double correction;                /* measured / predicted, 1 when nothing was learnt */
+    double error; /* share that the profile's times may be off by, one deviation, of what was learnt; 0: nothing was */
     uint32_t index_tokens;            /* leading prompt tokens of events alone: without history and what is in flight */
 };
 
@@ -153,6 +154,8 @@ struct wp_policy_conf {
     double near_share;
     /* price.doubt, 0.5: share of a doubtful hit that counts, 0..1. */
     double doubt;
+    /* price.calibrate, true: whoever asks learns what engines cost (policies/calibrate.h), and shows profiles as learnt. */
+    bool calibrate;
     /* bound, 1.25: prefix_hash and session: at most so many times the mean in flight; at least 1.
      */
     double bound;

@@ -216,6 +216,12 @@ static double near(const struct wp_policy_conf *c, double best, double rate)
     return best + (within > share ? within : share);
 }
 
+/* What was learnt of its costs may be wrong by so much: to go by less is to send everything to whoever was learnt a little faster. */
+static double unsure_us(const struct wp_worker_view *w, const struct wp_verdict *v)
+{
+    return v->term[WP_TERM_COMPUTE] * (w->error < 0.1 ? w->error : 0.1); /* NaN: no less than what is known of nobody */
+}
+
 /* Prices with what can be fetched, of those that it may make one of the best. */
 static size_t fetch(struct at_hand *h, const struct wp_worker_view w[], size_t n, size_t best, struct wp_verdict v[])
 {
@@ -253,6 +259,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
     if (h.c->fetch > 0)
         best = fetch(&h, w, n, best, v);
     limit = near(h.c, v[best].price, pace(&w[best]));
+    limit = wp_within(limit, v[best].price + unsure_us(&w[best], &v[best]), INFINITY);
     for (size_t i = 0; i < n; i++)
         n_near += v[i].price <= limit;
     return n_near == 1 ? best : pick_near(ask->draw, limit, n_near, w, n, v);

@@ -29,7 +29,8 @@
     WP_POLICY_ROW("age", DOUBLE, "0.1", 1e-6, 1e6, AT(age), "seconds of compute that a second of being held is worth, in the order of release"), \
     WP_POLICY_ROW("near_us", DOUBLE, "1000", 0, 1e9, AT(near_us), "prices within this of the best are a tie, in microseconds"), \
     WP_POLICY_ROW("near_share", DOUBLE, "0.01", 0, 1, AT(near_share), "and those within this share of the best"), \
-    WP_POLICY_ROW("doubt", DOUBLE, "0.5", 0, 1, AT(doubt), "share of a doubtful hit that counts")
+    WP_POLICY_ROW("doubt", DOUBLE, "0.5", 0, 1, AT(doubt), "share of a doubtful hit that counts"), \
+    WP_POLICY_ROW("calibrate", BOOL, "true", 0, 0, AT(calibrate), "learn what engines really cost from when their answers begin")
 #define WP_DYNAMO_ROWS(AT) \
     WP_POLICY_ROW("prefill_weight", DOUBLE, "1", 0, 1e6, AT(dynamo_prefill_weight), "what a block to be prefilled counts beside an active block")
 #define WP_LLMD_ROWS(AT) \

@@ -93,6 +93,7 @@ static void forget_worker(struct wp_fleet *f, struct wp_worker *w)
     wp_series_drop(f->breaker, w->conf.id);
     wp_series_drop(f->ended, w->conf.id);
     wp_series_drop(f->drift, w->conf.id);
+    wp_series_drop(f->pace, w->conf.id);
     wp_series_drop(f->resyncs, w->conf.id);
     wp_worker_unref(w);
 }
@@ -226,6 +227,7 @@ int wp_fleet_add(struct wp_fleet *f, const struct wp_config_worker *conf, const 
         w->backlog_gauge = WP_SERIES(f->backlog, w->conf.id);
         w->up_gauge = WP_SERIES(f->up, w->conf.id);
         w->breaker_gauge = WP_SERIES(f->breaker, w->conf.id);
+        w->pace_gauge = WP_SERIES(f->pace, w->conf.id);
         w->drift = WP_SERIES(f->drift, w->conf.id);
         w->resyncs = WP_SERIES(f->resyncs, w->conf.id);
         for (int o = 0; o < WP_OUTCOMES; o++)

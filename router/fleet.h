@@ -130,7 +130,13 @@ struct wp_placement {
     bool claim_sure;         /* and none of them in doubt */
     int64_t cached_tokens; /* what the engine said that it had of the prompt, of token ids; negative: not said */
     bool in_flight_noted, first_seen, probe_of_breaker;
-    bool alone; /* nothing was ahead of it, and nothing was to be fetched or in doubt: its steps alone make its first token */
+    struct wp_sample sample; /* of what its prefill takes */
+    bool teaches;            /* it is one to learn from: nothing was to be fetched, and no others' requests are ahead of it */
+    bool unsure;             /* what it found in the cache is a guess until its usage says so */
+    bool whole;              /* set before wp_fleet_first(): what came is a whole answer, and not a first token */
+    bool waits;              /* something was ahead of it */
+    double low_us, high_us;  /* nine times of ten its first token comes between these; NaN: no prediction */
+    int64_t told_prompt, told_cached; /* the answer's usage, whatever the prompt's form; negative: not said */
 };
 
 /* why: a word for the error's param when not placed ("breaker", "drain", ...).  retry_after_us: when asking again makes sense. */

@@ -54,8 +54,8 @@ struct wp_fleet {
     struct wp_overlap overlap;
     /* Metrics. */
     struct wp_metrics *metrics;
-    struct wp_family *in_flight, *backlog, *up, *breaker, *predicted_wait, *ended, *drift, *resyncs;
-    struct wp_series *price_error;
+    struct wp_family *in_flight, *backlog, *up, *breaker, *predicted_wait, *ended, *drift, *resyncs, *pace;
+    struct wp_series *price_error, *interval[3]; /* below, inside, above */
     struct wp_series *index_blocks, *index_locations, *index_floating, *index_doubtful, *index_bytes, *index_cap, *history_blocks;
 };
 

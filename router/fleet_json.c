@@ -74,6 +74,33 @@ static const char *found(const struct wp_worker *w)
     return w->reported_running >= 0 || w->reported_waiting >= 0 ? "vllm" : w->joined ? "openai" : "";
 }
 
+static int interval_json(const struct wp_interval *i, const char *name, struct wp_buf *b)
+{
+    double low, high;
+
+    wp_interval_of(i, 1, &low, &high);
+    return wp_buf_printf(b, ",\"%s\":{\"answers\":%llu,\"low\":%.4g,\"high\":%.4g,\"below\":%llu,\"above\":%llu}", name, (unsigned long long)i->n, low,
+                         high, (unsigned long long)i->below, (unsigned long long)i->above);
+}
+
+/* What was learnt of its costs, as factors of its profile's, with a deviation of each; how far off predictions are. */
+static int calibration_json(const struct wp_fleet *f, const struct wp_worker *w, struct wp_buf *b)
+{
+    const struct wp_calibration *c = &w->learnt;
+    int rc = wp_buf_printf(b, ",\"calibration\":{\"used\":%s,\"samples\":%llu,\"refused\":%llu,\"clipped\":%llu,\"reopened\":%llu,\"error\":%.4g",
+                           f->conf->policy.conf.calibrate ? "true" : "false", (unsigned long long)c->samples,
+                           (unsigned long long)c->refused, (unsigned long long)c->clipped, (unsigned long long)c->reopened, w->error);
+
+    for (int i = 0; rc == 0 && i < WP_FACT_CONSTANT; i++)
+        rc = wp_buf_printf(b, ",\"%s\":{\"factor\":%.4g,\"deviation\":%.2g}", wp_fact_names[i], c->fact[i], wp_calibration_sd(c, (enum wp_fact)i));
+    rc = rc ? rc
+            : wp_buf_printf(b, ",\"%s\":{\"ms\":%.4g,\"deviation\":%.2g}", wp_fact_names[WP_FACT_CONSTANT], c->fact[WP_FACT_CONSTANT],
+                            wp_calibration_sd(c, WP_FACT_CONSTANT));
+    rc = rc ? rc : interval_json(&w->interval[0], "idle", b);
+    rc = rc ? rc : interval_json(&w->interval[1], "waiting", b);
+    return rc ? rc : wp_buf_adds(b, "}");
+}
+
 static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, struct wp_buf *b)
 {
     const char *why;
@@ -102,7 +129,8 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
                                     "\"requests\":%llu,\"failed\":%llu,\"busy\":%llu,\"profile\":\"%s\",\"speed\":%g,\"correction\":%.4g",
                                  s.in_flight, s.decoding, (unsigned long long)s.backlog_tokens, s.wait_us,
                                  (unsigned long long)w->requests,
-                                 (unsigned long long)w->errors, (unsigned long long)w->busies, w->profile.name, w->profile.speed, w->correction);
+                                 (unsigned long long)w->errors, (unsigned long long)w->busies, w->profile.name, w->profile.speed, wp_worker_pace(w));
+    rc = rc ? rc : calibration_json(f, w, b);
     rc = rc ? rc : known(b, "reported_running", w->reported_running);
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);

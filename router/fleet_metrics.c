@@ -65,6 +65,7 @@ static void on_scrape(void *arg)
         wp_gauge_set(w->backlog_gauge, (double)backlog_tokens(w));
         wp_gauge_set(w->up_gauge, wp_worker_ready(w, now, &why) || w->up ? 1 : 0);
         wp_gauge_set(w->breaker_gauge, w->breaker);
+        wp_gauge_set(w->pace_gauge, wp_worker_pace(w));
     }
     tell_waits(f, now);
     wp_index_stats(f->index, &s);
@@ -82,6 +83,7 @@ int wp_fleet_metrics(struct wp_fleet *f, struct wp_metrics *m)
 {
     static const double blocks[] = {-256, -64, -16, -4, -1, 0, 1, 4, 16, 64, 256};
     static const double error_s[] = {-10, -3, -1, -0.3, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
+    struct wp_family *interval;
 #define GAUGE0(name, help) wp_series(wp_family(m, WP_GAUGE, name, help, "", NULL, 0), NULL)
 
     f->metrics = m;
@@ -102,6 +104,13 @@ int wp_fleet_metrics(struct wp_fleet *f, struct wp_metrics *m)
     f->price_error = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_price_error_seconds",
                                           "Actual minus predicted time to first token.", "", error_s,
                                           sizeof error_s / sizeof error_s[0]));
+    interval = wp_family(m, WP_COUNTER, "warmpath_price_interval_total",
+                         "First tokens by where they fell against the interval in which nine of ten were predicted.", "result", NULL, 0);
+    f->interval[0] = WP_SERIES(interval, "below");
+    f->interval[1] = WP_SERIES(interval, "inside");
+    f->interval[2] = WP_SERIES(interval, "above");
+    f->pace = wp_family(m, WP_GAUGE, "warmpath_worker_cost_factor", "What a prefill costs there over what its profile says, as learnt.", "worker",
+                        NULL, 0);
     f->predicted_wait = wp_family(m, WP_GAUGE, "warmpath_predicted_wait_seconds",
                                   "Wait of a new request on the best worker of its model; infinite when none can take it.", "model",
                                   NULL, 0);

@@ -142,7 +142,8 @@ static void look_at(struct wp_fleet *f, const struct wp_want *want, struct wp_se
         .wait_us = wp_worker_wait_us(w, seat.rank, now_us),
         .block_size = w->block_size,
         .profile = &w->profile,
-        .correction = w->correction,
+        .correction = 1,
+        .error = w->error,
     };
     *c = (struct wp_candidate){.rank = seat.rank->number, .in_flight = v->in_flight};
     snprintf(c->worker, sizeof c->worker, "%s", w->conf.id);
@@ -357,7 +358,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     struct wp_seat seat = f->candidate[chosen];
     struct wp_worker *w = seat.worker;
     const struct wp_worker_view *v = &f->view[chosen];
-    double work = wp_prefill_us(&w->profile, v->hit_tokens, want->tokens) * w->correction;
+    double work = wp_prefill_us(&w->profile, v->hit_tokens, want->tokens);
 
     *p = (struct wp_placement){
         .worker = wp_worker_ref(w),
@@ -372,8 +373,21 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         .placed_us = now_us,
         .cached_tokens = -1,
         .probe_of_breaker = may_probe(w, want->again),
-        .alone = !(v->wait_us > 0) && v->hit_tier[0] == v->hit_tokens && !v->doubtful,
+        .sample = {.from = v->hit_tokens,
+                   .to = want->tokens,
+                   .decoding = v->decoding,
+                   .kv_tokens = (double)v->kv_tokens,
+                   .queued = !wp_list_empty(&seat.rank->load.waiting)},
+        .teaches = v->hit_tier[0] == v->hit_tokens && !(w->foreign.waiting > 0) && want->sequences <= 1,
+        .unsure = v->doubtful > 0,
+        .waits = v->wait_us > 0,
+        .low_us = NAN,
+        .high_us = NAN,
+        .told_prompt = -1,
+        .told_cached = -1,
     };
+    if (isfinite(p->ttft_us))
+        wp_interval_of(&w->interval[p->waits], p->ttft_us, &p->low_us, &p->high_us);
     memcpy(p->hit_tier, v->hit_tier, sizeof p->hit_tier);
     w->requests++;
     if (p->probe_of_breaker) {

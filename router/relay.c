@@ -89,6 +89,7 @@ static void first_token(struct wp_request *r, uint64_t now)
         return;
     r->first_seen = true;
     r->first_us = now;
+    r->place->whole = !r->is_sse && wp_body_max_tokens(&r->ask.json) != 1;
     wp_fleet_first(r->gate->router->fleet, r->place);
     wp_observe(r->gate->router->count.ttft, (double)(now - r->read_us) / 1e6);
 }
@@ -158,6 +159,7 @@ static void count_tokens(struct wp_request *r)
     static const char *const tiers[] = {"gpu", "cpu", "disk", "remote"};
     struct wp_counters *c = &r->gate->router->count;
     const struct wp_placement *p = r->place;
+    bool passes;
 
     for (int t = 0; t < 4; t++)
         if (p->hit_tier[t])
@@ -167,9 +169,13 @@ static void count_tokens(struct wp_request *r)
         wp_count(WP_SERIES(c->confirmed, "gpu"), (uint64_t)r->usage.cached);
         wp_count(WP_SERIES(c->confirmed, "recomputed"), (uint64_t)(r->usage.prompt - r->usage.cached));
     }
+    passes = (r->usage.cached >= 0 || r->place->sample.ready) && passes_the_cache(r);
+    r->place->teaches &= !passes;
     if (r->usage.cached >= 0 && r->ask.prompt.kind == WP_PROMPT_TOKENS && (uint64_t)r->usage.prompt == r->ask.tokens &&
-        r->ask.model.confirm != WP_CONFIRM_OFF && !passes_the_cache(r))
+        r->ask.model.confirm != WP_CONFIRM_OFF && !passes)
         r->place->cached_tokens = r->usage.cached; /* not of other tokens than those that were matched */
+    r->place->told_prompt = r->usage.prompt;
+    r->place->told_cached = r->usage.cached;
     if (r->usage.prompt > 0 && r->tokens_told && (uint64_t)r->usage.prompt != r->ask.tokens)
         wp_count(c->tokens_wrong, 1);
     if (r->usage.prompt > 0 && r->ask.prompt.kind == WP_PROMPT_BYTES)

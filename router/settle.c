@@ -12,19 +12,38 @@
 #include <stdio.h>
 
 /*
- * One scalar a worker: how much slower it computes than its profile says.  Learnt from long prompts that had the worker's prefill to
- * themselves: then all that was predicted is compute and step, which both have the scalar in them.
+ * Its first token came.  What that says of the engine's costs is known when the answer's usage has told what was cached, so it is learnt from at
+ * the end; how good the prediction was is known now.
  */
-static void learn(struct wp_worker *w, const struct wp_placement *p, double actual_us)
+static void measure(struct wp_fleet *f, struct wp_placement *p, uint64_t now_us)
 {
-    double ratio;
+    struct wp_worker *w = p->worker;
+    double actual = (double)(now_us - p->placed_us);
+    int side;
 
-    if (!p->alone || !(p->ttft_us > 20000) || p->tokens - p->hit_tokens < 512)
+    wp_meter_first(&p->rank->meter, &p->sample, &w->costs, p->placed_us, now_us, !p->whole);
+    if (p->whole || !isfinite(p->ttft_us))
         return;
-    ratio = actual_us / p->ttft_us;
-    ratio = ratio < 0.2 ? 0.2 : ratio > 5 ? 5 : ratio;
-    w->correction *= 1 + 0.1 * (ratio - 1);
-    w->correction = w->correction < 0.05 ? 0.05 : w->correction > 20 ? 20 : w->correction;
+    side = wp_interval_hear(&w->interval[p->waits], p->ttft_us, actual);
+    wp_count(f->interval[side < 0 ? 0 : side == 0 ? 1 : 2], 1);
+    wp_observe(f->price_error, (actual - p->ttft_us) / 1e6);
+}
+
+static void learn(struct wp_fleet *f, struct wp_placement *p)
+{
+    struct wp_sample *s = &p->sample;
+    bool told = p->told_prompt > 0 && p->told_cached >= 0 && p->told_cached <= p->told_prompt;
+
+    if (!p->teaches || (p->unsure && !told) || p->worker->gone)
+        return;
+    if (!p->exact && p->told_prompt > 0) { /* its length was estimated, and so was its hit */
+        s->from = (uint32_t)((double)s->from * (double)p->told_prompt / s->to);
+        s->to = (uint32_t)p->told_prompt;
+    }
+    if (told)
+        s->from = (uint32_t)p->told_cached;
+    if (s->from < s->to && wp_calibration_take(&p->worker->learnt, s, &p->worker->costs, p->exact || p->told_prompt > 0))
+        wp_worker_learnt(p->worker, f->conf->policy.conf.calibrate);
 }
 
 /* What of it floats finds its place. */
@@ -88,13 +107,11 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
     /* What a window has left behind is free while the answer is still being generated, and may go: from here on the events say it. */
     if (!p->rank->live || p->rank->window || !p->exact)
         wp_fleet_flown(f, p, p->rank->live && p->exact ? now : 0);
-    learn(w, p, actual);
+    measure(f, p, now);
     r = wp_records_at(&f->records, p->record);
     if (r)
         r->actual_ttft_us = actual;
     pthread_mutex_unlock(&f->lock);
-    if (isfinite(p->ttft_us))
-        wp_observe(f->price_error, (actual - p->ttft_us) / 1e6);
 }
 
 void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n)
@@ -121,6 +138,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     graft(f, p);
     wp_fleet_flown(f, p, now);
     confirm(f, p);
+    if (o == WP_OUTCOME_GOOD)
+        learn(f, p);
     if (!w->gone)
         wp_count(w->ended[o], 1);
     if (o == WP_OUTCOME_BUSY)

@@ -73,25 +73,52 @@ static const struct wp_config_model *costs_as(const struct wp_config_worker *w, 
 static int set_profile(struct wp_worker *w, const struct wp_config *all, struct wp_err *err)
 {
     const struct wp_config_model *m = costs_as(&w->conf, all);
-    int rc = wp_profile_find(m && m->profile[0] ? m->profile : wp_profile_name(0), &w->profile, err);
+    int rc = wp_profile_find(m && m->profile[0] ? m->profile : wp_profile_name(0), &w->costs, err);
 
     if (rc == 0 && m) {
-        w->profile.speed *= m->speed > 0 ? m->speed : 1;
+        w->costs.speed *= m->speed > 0 ? m->speed : 1;
         if (m->kv_bytes_per_token)
-            w->profile.kv_bytes_per_token = m->kv_bytes_per_token;
+            w->costs.kv_bytes_per_token = m->kv_bytes_per_token;
     }
     return rc;
 }
 
+static void forget_learnt(struct wp_worker *w)
+{
+    wp_calibration_init(&w->learnt, &w->costs);
+    w->interval[0] = w->interval[1] = (struct wp_interval){.n = 0};
+}
+
+void wp_worker_learnt(struct wp_worker *w, bool calibrate)
+{
+    const struct wp_work typical = wp_work_of(&w->costs, 0, WP_TYPICAL_TOKENS, 0, 0, false);
+
+    w->profile = w->costs;
+    w->error = 0;
+    if (!calibrate || !w->learnt.samples)
+        return;
+    wp_calibration_apply(&w->learnt, &w->costs, &w->profile);
+    w->error = wp_calibration_error(&w->learnt, &typical);
+}
+
+double wp_worker_pace(const struct wp_worker *w)
+{
+    const struct wp_work typical = wp_work_of(&w->costs, 0, WP_TYPICAL_TOKENS, 0, 0, false);
+    double us = wp_work_us(&typical);
+
+    return us > 0 && w->learnt.samples ? wp_calibration_us(&w->learnt, &typical) / us : 1;
+}
+
 void wp_worker_costs(struct wp_worker *w, const struct wp_config *all)
 {
-    const struct wp_profile was = w->profile;
+    const struct wp_profile was = w->costs;
     struct wp_err err = WP_ERR_INIT;
 
     if (set_profile(w, all, &err) < 0)
-        w->profile = was; /* no profile of that name: the configuration's check has told */
-    else if (strcmp(was.name, w->profile.name) != 0 || was.speed != w->profile.speed)
-        w->correction = 1; /* it was learnt against other costs */
+        w->costs = was; /* no profile of that name: the configuration's check has told */
+    else if (strcmp(was.name, w->costs.name) != 0 || was.speed != w->costs.speed)
+        forget_learnt(w); /* it was against other costs */
+    wp_worker_learnt(w, all->policy.conf.calibrate);
 }
 
 static int set_id(struct wp_worker *w)
@@ -185,7 +212,6 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
     atomic_init(&w->refs, 1);
     wp_list_init(&w->link);
     w->roots.seed = wp_rng_secret();
-    w->correction = 1;
     w->reported_running = w->reported_waiting = w->kv_usage = -1;
     rc = wp_config_worker_copy(&w->conf, conf);
     if (rc < 0) {
@@ -210,6 +236,8 @@ int wp_worker_create(struct wp_worker **out, const struct wp_config_worker *conf
         rc = wp_fail(err, WP_ENOMEM, "worker: out of memory");
     if (rc < 0)
         goto free;
+    forget_learnt(w);
+    w->profile = w->costs;
     w->block_size = w->conf.block_size ? w->conf.block_size : 16;
     w->block_size_told = w->conf.block_size != 0;
     w->kv_tokens = w->conf.kv_tokens ? w->conf.kv_tokens : w->profile.gpu_tokens + w->profile.cpu_tokens;
@@ -427,7 +455,7 @@ void wp_worker_others(struct wp_worker *w, const struct wp_engine_facts *f, doub
     w->surplus = now;
     w->foreign = (struct wp_foreign){less(now.running, was.running), less(now.waiting, was.waiting)};
     w->foreign_wait_us =
-        w->foreign.waiting / w->n_ranks * wp_prefill_us(&w->profile, 0, (uint32_t)mean_tokens) * w->correction;
+        w->foreign.waiting / w->n_ranks * wp_prefill_us(&w->profile, 0, (uint32_t)mean_tokens);
 }
 
 static void take_load(struct wp_worker *w, const struct wp_engine_facts *f)

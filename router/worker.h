@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/metrics.h"
+#include "policies/calibrate.h"
 #include "policies/load.h"
 #include "router/config.h"
 #include "router/growth.h"
@@ -33,6 +34,7 @@ struct wp_rank {
     uint32_t number, holder;
     uint64_t key; /* hash of the worker's id and the rank */
     struct wp_load load;
+    struct wp_meter meter; /* of its first tokens */
     uint32_t more, more_waiting; /* sequences of its requests beyond one each; of them, those whose request has no first token */
     bool fed;        /* it has a feed of KV events */
     bool live;       /* that feed is connected and knows where it stands */
@@ -56,6 +58,7 @@ struct wp_rank {
 enum wp_outcome { WP_OUTCOME_NEUTRAL, WP_OUTCOME_GOOD, WP_OUTCOME_FAILED, WP_OUTCOME_BUSY, WP_OUTCOMES };
 extern const char *const wp_outcome_names[];
 
+enum { WP_TYPICAL_TOKENS = 4096 };
 enum wp_breaker { WP_BREAKER_CLOSED, WP_BREAKER_HALF_OPEN, WP_BREAKER_OPEN };
 extern const char *const wp_breaker_names[];
 
@@ -80,7 +83,7 @@ struct wp_worker {
     const struct wp_engine_ops *engine;
     struct wp_series *ended[WP_OUTCOMES]; /* counters of attempts */
     struct wp_series *drift, *resyncs;
-    struct wp_series *in_flight_gauge, *backlog_gauge, *up_gauge, *breaker_gauge;
+    struct wp_series *in_flight_gauge, *backlog_gauge, *up_gauge, *breaker_gauge, *pace_gauge;
 
     struct wp_fleet *fleet;
     struct wp_list link;
@@ -106,8 +109,10 @@ struct wp_worker {
     uint32_t block_size;
     bool block_size_told; /* by the configuration, the engine or its events; else it is a guess */
     uint64_t kv_tokens; /* of one rank */
-    struct wp_profile profile;
-    double correction; /* measured / predicted prefill time */
+    struct wp_profile costs, profile; /* as configured; as learnt, which is what counts */
+    struct wp_calibration learnt;
+    double error; /* share that a prefill of WP_TYPICAL_TOKENS may be off by; 0 before anything was learnt */
+    struct wp_interval interval[2]; /* of predictions: nothing to wait for; something */
     double reported_running, reported_waiting, kv_usage; /* negative: unknown */
     struct wp_foreign surplus, foreign; /* at the last scrape; what counts: what two in a row have shown */
     double foreign_wait_us; /* of a rank: what the waiting ones of it are reckoned to take */
@@ -139,8 +144,11 @@ uint32_t wp_worker_in_flight(const struct wp_worker *w); /* over its ranks, old 
 double wp_worker_wait_us(const struct wp_worker *w, const struct wp_rank *r, uint64_t now_us);
 /* False: not now; *why gets one word for people and metrics (joining, down, breaker, resting, draining, sleeping). */
 bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **why);
-/* Takes profile, speed and bytes a token from the models of a configuration read anew. */
+/* Takes profile, speed and bytes a token from the models of a configuration read anew.  What was learnt stays while they do. */
 void wp_worker_costs(struct wp_worker *w, const struct wp_config *all);
+/* Something was learnt: the profile follows, if it is to. */
+void wp_worker_learnt(struct wp_worker *w, bool calibrate);
+double wp_worker_pace(const struct wp_worker *w); /* a typical prefill as learnt over what the profile says; 1 at first */
 /* The breaker's part of it. */
 void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us);
 void wp_worker_served(struct wp_worker *w); /* something good, also of the time before it rested: its next rest is a short one */

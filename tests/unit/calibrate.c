@@ -391,6 +391,34 @@ static void an_interval_is_exact_for_any_law(void)
     }
 }
 
+/* Two idle workers, one learnt to be three hundredths faster: a tie while that may be chance. */
+static void what_may_be_chance_is_a_tie(void)
+{
+    static const double errors[] = {0, 0.05};
+    struct wp_policy_conf conf;
+    struct wp_policy *policy;
+    struct wp_err err = WP_ERR_INIT;
+
+    wp_policy_conf_init(&conf);
+    EXPECT_INT("policy", 0, wp_policy_create(&policy, "price", &conf, &err));
+    for (int k = 0; k < 2; k++) {
+        struct wp_profile fast = *wp_profile_default();
+        unsigned slow_ones = 0;
+
+        fast.a_us *= 0.95;
+        for (uint64_t i = 0; i < 100; i++) {
+            struct wp_ask ask = {.tokens = 8192, .draw = i * 0x9E3779B97F4A7C15u};
+            struct wp_worker_view w[2] = {{.key = 1, .profile = &fast, .correction = 1, .error = errors[k]},
+                                          {.key = 2, .profile = wp_profile_default(), .correction = 1, .error = errors[k]}};
+            struct wp_verdict v[2];
+
+            slow_ones += policy->ops->choose(policy, &ask, w, 2, v) == 1;
+        }
+        EXPECT_TRUE("each gets its part when nobody knows", k ? slow_ones > 25 && slow_ones < 75 : slow_ones == 0);
+    }
+    policy->ops->destroy(policy);
+}
+
 static void profiles_without_costs_are_left_alone(void)
 {
     struct wp_profile nothing = {.name = "nothing"}, out;
@@ -415,6 +443,7 @@ static const struct wp_test tests[] = {
      another_engine_behind_the_same_name_is_learnt_anew},
     {"what is not known yet is said to be so", what_is_not_known_yet_is_said_to_be_so},
     {"an interval is exact for any law", an_interval_is_exact_for_any_law},
+    {"what may be chance is a tie", what_may_be_chance_is_a_tie},
     {"profiles without costs are left alone", profiles_without_costs_are_left_alone},
     {NULL, NULL},
 };

@@ -573,44 +573,117 @@ static void who_refuses_all_rests_and_the_answer_is_busy(void)
     tear_down();
 }
 
-/* The clock is real, so every answer here is far too quick: who learns from it learns that the worker is fast. */
-static void only_long_prompts_alone_correct_the_profile(void)
+/* A prompt of so many tokens whose first token took so many times what was predicted; the clock is real, so its beginning is moved. */
+static void answered(const char *id, size_t tokens, double times, void (*change)(struct req *r))
+{
+    static unsigned seed = 500;
+    struct req r;
+
+    req_tokens(&r, "m", seed++, tokens);
+    if (seed > 600)
+        seed = 500;
+    expect_placed("placed", &r, id);
+    r.p.placed_us -= (uint64_t)(times * r.p.ttft_us);
+    r.p.told_prompt = (int64_t)tokens;
+    r.p.told_cached = 0;
+    if (change)
+        change(&r);
+    wp_fleet_first(fleet, &r.p);
+    end(&r, WP_OUTCOME_GOOD);
+    done(&r);
+}
+
+static void as_a_whole(struct req *r)
+{
+    r->p.whole = true;
+}
+
+static void past_the_cache(struct req *r)
+{
+    r->p.teaches = false;
+}
+
+static void with_doubt(struct req *r)
+{
+    r->p.unsure = true;
+    r->p.told_cached = -1;
+}
+
+static void told_absurdly(struct req *r)
+{
+    r->p.told_prompt = -7;
+    r->p.told_cached = 1000000000;
+}
+
+static void answers_correct_the_profile(void)
 {
     static const struct {
         const char *label;
-        size_t tokens;
-        bool behind; /* another prefill */
+        void (*change)(struct req *r);
         bool learns;
     } rows[] = {
-        {"a long prompt", 4096, false, true},
-        {"a short one says more of the step than of its tokens", 400, false, false},
-        {"a long one behind another", 4096, true, false},
+        {"a stream whose usage is told", NULL, true},
+        {"a whole answer has no first token", as_a_whole, false},
+        {"who asks for the prompt's logprobs computes all", past_the_cache, false},
+        {"a hit in doubt that nobody confirms", with_doubt, false},
+        {"absurd usage is no usage", told_absurdly, true},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct req first, r;
         struct wp_worker *w;
+        double first;
 
         SET_UP("log.level=error");
         add_up("w1", (struct answer){0});
         w = wp_fleet_find(fleet, WP_STR("w1"));
-        req_tokens(&first, "m", 1, 8000);
-        req_tokens(&r, "m", 2, rows[i].tokens);
-        if (rows[i].behind)
-            expect_placed("first", &first, "w1");
-        expect_placed(rows[i].label, &r, "w1");
-        wp_fleet_first(fleet, &r.p);
-        EXPECT_INT(rows[i].label, rows[i].learns, w->correction < 1);
-        EXPECT_TRUE("little at a time", w->correction > 0.9);
-        end(&r, WP_OUTCOME_GOOD);
-        if (rows[i].behind)
-            end(&first, WP_OUTCOME_GOOD);
-        done(&first);
-        done(&r);
+        EXPECT_NEAR("nothing is known at first", 0, w->error, 0);
+        first = w->profile.a_us;
+        for (int k = 0; k < 20; k++)
+            answered("w1", 2000 + 300 * (size_t)k, k == 0 ? 3 : 1, rows[i].change);
+        EXPECT_INT(rows[i].label, rows[i].learns, w->profile.a_us > 2 * first && w->profile.a_us < 4 * first);
+        EXPECT_INT(rows[i].label, rows[i].learns, w->learnt.samples == 20);
+        EXPECT_INT(rows[i].label, rows[i].learns, w->error > 0 && w->error < 0.2);
+        EXPECT_INT(rows[i].label, rows[i].learns, wp_worker_pace(w) > 2 && wp_worker_pace(w) < 4);
         wp_worker_unref(w);
         expect_at_rest();
         tear_down();
     }
+}
+
+static void configure(const char *const set[], size_t n)
+{
+    struct wp_config *fresh;
+    struct wp_buf errors = {0};
+    struct wp_err err = WP_ERR_INIT;
+
+    EXPECT_INT("read", 0, wp_config_read(&fresh, NULL, set, n, NULL, 0, &errors));
+    EXPECT_INT("configured", 0, wp_fleet_configure(fleet, fresh, &err));
+    wp_config_destroy(conf);
+    conf = fresh;
+    wp_buf_fini(&errors);
+}
+
+static void what_was_learnt_stays_as_long_as_the_profile(void)
+{
+    struct wp_worker *w;
+    double learnt, given;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    w = wp_fleet_find(fleet, WP_STR("w1"));
+    given = w->profile.a_us;
+    for (int k = 0; k < 20; k++)
+        answered("w1", 4000, k == 0 ? 3 : 1, NULL);
+    learnt = w->profile.a_us;
+    EXPECT_TRUE("learnt", learnt > 2 * given);
+    configure((const char *const[]){"log.level=error", "policy.price.calibrate=false"}, 2);
+    EXPECT_NEAR("switched off, the profile is what counts", given, w->profile.a_us, 0);
+    answered("w1", 4000, 1, NULL);
+    EXPECT_NEAR("also after an answer", given, w->profile.a_us, 0);
+    configure((const char *const[]){"log.level=error"}, 1);
+    EXPECT_TRUE("and it is still known when it is on again", w->profile.a_us > 1.5 * given);
+    wp_worker_unref(w);
+    tear_down();
 }
 
 /* ---- tests: what a worker has ---- */
@@ -1357,7 +1430,8 @@ const struct wp_suite suite_fleet = {
         {"a failed worker is avoided, and an only one is kept", a_failed_worker_is_avoided_and_an_only_one_is_kept},
         {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
         {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
-        {"only long prompts, alone, correct the profile", only_long_prompts_alone_correct_the_profile},
+        {"answers correct the profile", answers_correct_the_profile},
+        {"what was learnt stays as long as the profile", what_was_learnt_stays_as_long_as_the_profile},
         {"a burst opens the breaker once", a_burst_opens_the_breaker_once},
         {"who refuses all rests, and the answer is busy", who_refuses_all_rests_and_the_answer_is_busy},
         {"a prompt counts where it went", a_prompt_counts_where_it_went},

@@ -458,7 +458,7 @@ static void what_others_have_on_an_engine_is_seen(void)
     for (size_t i = 0; i < sizeof scrapes / sizeof scrapes[0]; i++) {
         struct wp_engine_facts f = {.up = true, .rc = 200, .running = scrapes[i].running, .waiting = scrapes[i].waiting,
                                     .metrics_known = scrapes[i].running >= 0};
-        double one = wp_prefill_us(&w->profile, 0, 500) * w->correction;
+        double one = wp_prefill_us(&w->profile, 0, 500);
         char label[40];
 
         snprintf(label, sizeof label, "scrape %zu", i);
