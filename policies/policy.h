@@ -161,7 +161,7 @@ struct wp_policy_conf {
     double bound;
     /* prefix_blocks, 4: leading blocks of the prompt that the caller makes ask.prefix_key of. */
     uint32_t prefix_blocks;
-    /* 0: where round_robin starts; all else is drawn from ask.draw. */
+    /* 0: where round_robin starts, and of the hash of sglang; all else is drawn from ask.draw. */
     uint64_t seed;
     /* Rules of others, each in its file; keys and defaults: policies/rows.h. */
     double dynamo_prefill_weight;

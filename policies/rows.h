@@ -52,7 +52,7 @@
 #define WP_POLICY_ROWS(AT) \
     WP_POLICY_ROW("bound", DOUBLE, "1.25", 1, 1e9, AT(bound), "prefix_hash and session: at most so many times the mean number in flight"), \
     WP_POLICY_ROW("prefix_blocks", U32, "4", 1, 4096, AT(prefix_blocks), "prefix_hash: leading blocks of the prompt that choose"), \
-    WP_POLICY_ROW("seed", U64, "0", 0, 999999999999999.0, AT(seed), "where round_robin starts"), \
+    WP_POLICY_ROW("seed", U64, "0", 0, 999999999999999.0, AT(seed), "where round_robin starts; of the hash of sglang"), \
     WP_POLICY_ROW("pull", BOOL, "false", 0, 0, AT(pull), "fetch all that any peer has of the prompt, whichever worker was chosen")
 
 /* The whole of `policy:` but for its name; the tables are static ones of the reader's file. */

@@ -87,12 +87,12 @@ static size_t match(const struct sglang *p, const struct wp_ask *ask,
 /* Of several that were sent as much, one and the same for a prefix: a tree of texts names one, too.
  */
 static void spread(const struct wp_ask *ask, const struct wp_worker_view w[], size_t n,
-                   size_t longest, struct wp_verdict v[])
+                   size_t longest, uint64_t seed, struct wp_verdict v[])
 {
     for (size_t i = 0; i < n && longest > 0; i++)
         if (v[i].price == (double)(ask->n_chain - longest + 1))
             v[i].price = v[i].term[WP_TERM_SCORE] =
-                v[i].price - wp_rule_hash(ask->chain[longest - 1], w[i].key);
+                v[i].price - wp_rule_hash(ask->chain[longest - 1] ^ seed, w[i].key);
 }
 
 static size_t choose(struct wp_policy *policy, const struct wp_ask *ask,
@@ -119,7 +119,7 @@ static size_t choose(struct wp_policy *policy, const struct wp_ask *ask,
             longest = k > longest ? k : longest;
         }
     }
-    spread(ask, w, n, longest, v);
+    spread(ask, w, n, longest, p->conf.seed, v);
     at = (double)longest > p->conf.sglang_match * (double)ask->n_chain
              ? wp_rule_lowest(ask, v, n)
              : wp_pick_least(ask, w, n, v);

@@ -132,6 +132,9 @@ static void settle(struct wp_replay_conf *c, const struct options *o, const stru
     c->store_bytes_per_s = s->fleet.store_bytes_per_s;
     c->stale_us = (uint64_t)llround(o->stale_ms * 1000);
     c->policy_conf = s->policy;
+    if (s->policy.seed ==
+        0) /* whoever chooses by a hash is lucky or not: seeds average over that too */
+        c->policy_conf.seed = o->plays.seed;
     c->seed = o->plays.seed;
     c->slo_ttft_s = s->slo.ttft_s;
     c->slo_ttft_factor = s->slo.ttft_factor;

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""warmpath replay: the command, over traces that warmpath trace makes."""
+import json
+import subprocess
+import tempfile
+
+import lib
+
+
+def warmpath(*args):
+    return subprocess.run([lib.BINARY, *map(str, args)], capture_output=True, text=True, timeout=300)
+
+
+def made(folder, kind="chat", requests=300):
+    path = f"{folder}/{kind}.jsonl.gz"
+    assert warmpath("trace", "--kind", kind, "--requests", requests, "--out", path).returncode == 0
+    return path
+
+
+def test_side_by_side():
+    """policies stand side by side in one table, --json has the same figures, and the same seed gives the same bytes"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = made(folder)
+        args = ("replay", "--trace", trace, "--workers", 4, "--policy", "round_robin,price,dynamo:dynamo.prefill_weight=16:pull=true", "--seed", 7,
+                "--stale-ms", 50, "--copies", 2, "--scale", 0.3, "--jitter", 1)
+        once = warmpath(*args, "--json", f"{folder}/a.json")
+        again = warmpath(*args, "--json", f"{folder}/b.json")
+        other = warmpath(*args[:-5], 0.31, *args[-4:])
+        assert once.returncode == 0, once.stderr
+        assert once.stdout == again.stdout and open(f"{folder}/a.json").read() == open(f"{folder}/b.json").read()
+        assert other.stdout != once.stdout
+        got = json.load(open(f"{folder}/a.json"))
+        assert [c["label"] for c in got] == ["round_robin", "price", "dynamo:dynamo.prefill_weight=16:pull=true"]
+        rows = {line[:18].strip(): line[18:].split() for line in once.stdout.splitlines()}
+        assert rows["requests"] == [str(c["requests"]) for c in got] and got[0]["requests"] > 500
+        assert rows["errors"] == ["0"] * 3 and got[0]["workers"] == 4 and got[0]["seed"] == 7 and got[0]["stale_ms"] == 50
+        assert got[0]["bytes_fetched"] == 0 and got[2]["bytes_fetched"] > 0
+        assert got[1]["hit_share"] > got[0]["hit_share"]
+        for c in got:
+            assert abs(c["hit_share"] + c["recomputed_share"] - 1) < 1e-6, c
+
+
+def test_one_report_compares_with_others():
+    """one policy's --json is a report as load's: load --compare reads it"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = made(folder, "tool", 200)
+        for policy in ("random", "price"):
+            r = warmpath("replay", "--trace", trace, "--workers", 2, "--policy", policy, "--scale", 0.2, "--json", f"{folder}/{policy}.json")
+            assert r.returncode == 0, r.stderr
+        r = warmpath("load", "--compare", f"{folder}/random.json", f"{folder}/price.json")
+        assert r.returncode == 0 and "random" in r.stdout and "TTFT p99" in r.stdout, r.stderr
+        r = warmpath("replay", "--trace", trace, "--workers", 2, "--json", "-")
+        assert json.loads(r.stdout)["label"] == "price"
+
+
+def test_capacity():
+    """--capacity finds the scale where 90 % are within SLO: there they are, and 3 % above they are not"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = made(folder, "chat", 300)
+        args = ("replay", "--trace", trace, "--workers", 2, "--policy", "least_loaded", "--json", "-")
+        found = json.loads(warmpath(*args, "--capacity").stdout)
+        assert found["slo_share"] >= 0.9, found
+        above = json.loads(warmpath(*args, "--scale", found["scale"] * 1.0101).stdout)
+        assert above["slo_share"] < 0.9 or above["slo_share"] < found["slo_share"] + 0.01, (found, above)
+
+
+def test_wrong_words():
+    """a wrong flag, policy, key, profile or file is said with what would be right, and ends with 2, or 1 for a file"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = made(folder, "chat", 20)
+        for args, want, status in (
+                (("--trase", trace), "--trace", 2), (("--policy", "price"), "--trace", 2), (("--trace", trace, "--policy", "dynamoo"), '"dynamo"', 2),
+                (("--trace", trace, "--policy", "dynamo:dynamo.prefil_weight=1"), "prefill_weight", 2), (("--trace", trace, "--set", "fleet.links=1"), "fleet", 2),
+                (("--trace", trace, "--profile", "llama-3-8b-1xh10"), "llama-3-8b-1xh100", 2), (("--trace", trace, "--workers", "0"), "--workers", 2),
+                (("--trace", trace, "--policy", ""), "policy", 2), (("--trace", f"{folder}/none.jsonl"), "none.jsonl", 1),
+                (("--trace", trace, "--set", "fleet.gpu_blocks=1", "--capacity"), "90 %", 2)):
+            r = warmpath("replay", *args)
+            assert r.returncode == status and want in r.stderr and len(r.stderr.splitlines()) == 1, (args, r)
