@@ -11,7 +11,7 @@ SANITIZE   ?=
 BUILD      ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))
 comma      := ,
 
-PKGS   := libuv libcares jansson yaml-0.1 libxxhash zlib libzmq openssl
+PKGS   := libuv libcares jansson yaml-0.1 libxxhash zlib libzmq openssl libnghttp2
 TPKGS  := cunit
 LLHTTP := /usr/share/llhttp
 FLOORS := base net index policies adapters sim router
@@ -29,6 +29,10 @@ UNIT  := $(wildcard tests/unit/*.c)
 TLIB  := $(wildcard tests/lib/*.c)
 FUZZ  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
 BENCH := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
+# nghttp2's limits on resets and CONTINUATION frames came later than the version that pkg-config tells: Debian's 1.52 has them.
+$(BUILD)/net/h2.o: CFLAGS += $(shell printf '#include <nghttp2/nghttp2.h>\nint main(void) { nghttp2_option_set_stream_reset_rate_limit(0, 1, 1); nghttp2_option_set_max_continuations(0, 1); }' | \
+	$(CC) -x c - -o /dev/null -lnghttp2 2>/dev/null && echo -DWP_NGHTTP2_LIMITS)
+
 # index/ and policies/ decide the same on every machine: no fused multiply-add behind our back
 $(BUILD)/index/%.o $(BUILD)/policies/%.o: CFLAGS += -ffp-contract=off
 

@@ -35,6 +35,8 @@ core() {
     tool make make
     tool pkg-config pkg-config
     tool python3 python3
+    tool openssl openssl
+    tool nghttp nghttp2-client
     file /usr/include/stdlib.h libc6-dev
     lib libuv libuv1-dev
     file /usr/share/llhttp/llhttp.c node-llhttp
@@ -45,6 +47,7 @@ core() {
     lib zlib zlib1g-dev
     lib libzmq libzmq3-dev
     lib openssl libssl-dev
+    lib libnghttp2 libnghttp2-dev
     lib cunit libcunit1-dev
 }
 

@@ -23,9 +23,12 @@ static struct wp_conn *conn_of(struct wp_stream *s)
     return WP_CONTAINER(s, struct wp_conn, stream);
 }
 
-static void conn_free(struct wp_conn *c)
+void wp_conn_free(struct wp_conn *c)
 {
     struct wp_server *s = c->server;
+
+    if (c->h2 && !wp_h2_free(c->h2))
+        return;
 
     wp_buf_fini(&c->in);
     wp_list_del(&c->link);
@@ -41,6 +44,8 @@ void wp_conn_close(struct wp_conn *c, bool reset)
         return;
     if (c->x)
         wp_ex_over(c->x, WP_ECANCELED);
+    if (c->h2)
+        wp_h2_gone(c->h2, WP_ECANCELED);
     c->state = WP_CONN_CLOSED;
     wp_timer_stop(l, &c->deadline);
     wp_timer_stop(l, &c->send);
@@ -56,6 +61,8 @@ void wp_conn_fail(struct wp_conn *c, int rc)
 {
     if (c->x)
         wp_ex_over(c->x, rc);
+    if (c->h2)
+        wp_h2_gone(c->h2, rc);
     wp_conn_close(c, true);
 }
 
@@ -140,6 +147,9 @@ static void on_deadline(struct wp_timer *t)
     case WP_CONN_EXCHANGE:
         wp_body_late(c);
         break;
+    case WP_CONN_H2:
+        wp_h2_idle(c->h2);
+        break;
     case WP_CONN_LINGER:
         wp_conn_close(c, c->stream.queued > 0);
         break;
@@ -186,6 +196,7 @@ static void ex_start(struct wp_ex *x)
     wp_timer_stop(s->loop, &c->deadline);
     c->x = x;
     c->state = WP_CONN_EXCHANGE;
+    c->asked = true;
     c->keep = false;
     c->last_us = x->body_began_us = x->paused_us = now;
     s->n_exchanges++;
@@ -193,7 +204,8 @@ static void ex_start(struct wp_ex *x)
     x->left = x->framing == WP_BODY_LENGTH ? (uint64_t)x->head.content_length : 0;
     x->body_done = x->framing == WP_BODY_NONE;
     x->paused = x->head.expect_continue && !x->body_done;
-    x->pub = (struct wp_exchange){.head = &x->head,
+    x->pub = (struct wp_exchange){.carrier = &wp_carrier_http1,
+                                  .head = &x->head,
                                   .loop = s->loop,
                                   .peer = &c->peer.any,
                                   .began_us = now,
@@ -210,6 +222,12 @@ static void ex_start(struct wp_ex *x)
         wp_body_clock(c);
 }
 
+/* Whether p[n] is the preface of HTTP/2, or may become it. */
+static bool is_preface(const struct wp_conn *c, const char *p, size_t n)
+{
+    return !c->asked && memcmp(p, wp_h2_preface.p, n < wp_h2_preface.n ? n : wp_h2_preface.n) == 0;
+}
+
 /* The bytes of a head at p[n], 0 when it is not whole yet. */
 static size_t eat_head(struct wp_conn *c, const char *p, size_t n)
 {
@@ -221,7 +239,13 @@ static size_t eat_head(struct wp_conn *c, const char *p, size_t n)
 
     if (c->state == WP_CONN_IDLE && n >= 2 && p[0] == '\r' && p[1] == '\n')
         return 2; /* what some send behind a body begins no head, and no head's deadline */
-    used = wp_http1_request(p, n, s->conf.head_bytes, &c->looked, &s->head, &status, &why);
+    if (n > 0 && is_preface(c, p, n)) {
+        if (n >= wp_h2_preface.n)
+            wp_h2_begin(c);
+        used = 0;
+    } else {
+        used = wp_http1_request(p, n, s->conf.head_bytes, &c->looked, &s->head, &status, &why);
+    }
     if (used < 0) {
         wp_conn_refuse(c, status, why);
         return n;
@@ -229,7 +253,8 @@ static size_t eat_head(struct wp_conn *c, const char *p, size_t n)
     if (used == 0) {
         if (c->state == WP_CONN_IDLE)
             wp_timer_in(s->loop, &c->deadline, s->conf.head_us);
-        c->state = WP_CONN_HEAD;
+        if (c->state == WP_CONN_IDLE || c->state == WP_CONN_HEAD)
+            c->state = WP_CONN_HEAD;
         return 0;
     }
     c->looked = 0;
@@ -253,10 +278,13 @@ static size_t eat(struct wp_conn *c, const char *p, size_t n)
         case WP_CONN_IDLE:
         case WP_CONN_HEAD:
             used = eat_head(c, p + at, n - at);
-            if (used == 0)
-                return at;
+            if (used == 0 && c->state != WP_CONN_H2)
+                return c->state == WP_CONN_CLOSED ? n : at;
             at += used;
             break;
+        case WP_CONN_H2:
+            wp_h2_read(c->h2, p + at, n - at);
+            return n;
         case WP_CONN_EXCHANGE:
             if (c->x->ended && !c->x->body_done)
                 return n;
@@ -314,6 +342,9 @@ static void on_eof(struct wp_stream *stream)
         else
             wp_peer_fin(c);
         break;
+    case WP_CONN_H2:
+        wp_conn_fail(c, WP_ECANCELED); /* no half-closed clients here: its streams have ends of their own */
+        break;
     case WP_CONN_LINGER:
         if (stream->queued == 0)
             wp_conn_close(c, false);
@@ -336,6 +367,8 @@ static void on_drain(struct wp_stream *stream)
     wp_timer_stop(stream->loop, &c->send);
     if (c->state == WP_CONN_LINGER && stream->eof)
         wp_conn_close(c, false);
+    if (c->state == WP_CONN_H2)
+        wp_h2_room(c->h2);
     if (c->state != WP_CONN_EXCHANGE || c->x->over)
         return;
     if (c->x->ended)
@@ -350,13 +383,17 @@ static void on_closed(struct wp_stream *stream)
 
     c->closed = true;
     if (!c->x)
-        conn_free(c);
+        wp_conn_free(c);
 }
 
 static void on_kick(struct wp_timer *t)
 {
     struct wp_conn *c = t->arg;
 
+    if (c->state == WP_CONN_H2) {
+        wp_h2_room(c->h2);
+        return;
+    }
     if (c->state == WP_CONN_EXCHANGE && !c->x->over) {
         wp_ex_flush(c->x);
         if (!c->x->paused)
@@ -403,7 +440,7 @@ static void on_done(struct wp_timer *t)
     wp_buf_fini(&x->out);
     wp_free(x);
     if (c->closed)
-        conn_free(c);
+        wp_conn_free(c);
     else
         next_request(c);
 }

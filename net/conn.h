@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * net/conn.h - what the files of the server share: net/server.c listens and ends, net/conn.c reads
- * requests, net/exchange.c writes answers, net/reply.c makes short ones and errors, net/peer.c
- * finds out who has gone. Nobody else includes it.
+ * HTTP/1 requests, net/exchange.c writes its answers, net/peer.c finds out who has gone; net/h2.c and net/h2_reply.c
+ * do all of that for HTTP/2; net/reply.c is what handlers call, whichever it is. Nobody else includes it.
  */
 #ifndef WP_NET_CONN_H
 #define WP_NET_CONN_H
@@ -19,15 +19,35 @@
  *              |         |
  *              +---------+--> LINGER --> CLOSED      any state may fall to CLOSED
  *
+ * IDLE becomes H2 when the connection's first bytes are the preface of HTTP/2; then it has many exchanges at once, in
+ * net/h2.c, and c->x is not used.
+ *
  * LINGER: everything is said and a FIN is sent; what the client still sends is read and dropped for
  * a while, because closing over unread bytes would send a reset that overtakes the answer.
  */
-enum wp_conn_state { WP_CONN_IDLE, WP_CONN_HEAD, WP_CONN_EXCHANGE, WP_CONN_LINGER, WP_CONN_CLOSED };
+enum wp_conn_state { WP_CONN_IDLE, WP_CONN_HEAD, WP_CONN_EXCHANGE, WP_CONN_H2, WP_CONN_LINGER, WP_CONN_CLOSED };
+
+/* What a handler can do with an exchange, by each version of HTTP (wp_exchange_... and wp_reply_... of net/server.h). */
+struct wp_carrier {
+    void (*pause)(struct wp_exchange *x);
+    void (*resume)(struct wp_exchange *x);
+    void (*interim)(struct wp_exchange *x, int status, const struct wp_field *field, size_t n);
+    /* type: a Content-Type besides, or NULL. */
+    void (*head)(struct wp_exchange *x, int status, struct wp_str reason, const char *type,
+                 const struct wp_field *field, size_t n, int64_t length);
+    void (*body)(struct wp_exchange *x, const char *p, size_t n, struct wp_blob *blob);
+    void (*end)(struct wp_exchange *x);
+    void (*cut)(struct wp_exchange *x);
+    bool (*begun)(const struct wp_exchange *x);
+    size_t (*queued)(const struct wp_exchange *x);
+};
+extern const struct wp_carrier wp_carrier_http1, wp_carrier_http2;
 
 struct wp_conn {
     struct wp_stream stream;
     struct wp_server *server;
     struct wp_list link;
+    struct wp_h2 *h2;         /* in H2 and after it, else NULL */
     struct wp_ex *x;          /* until its on_over has been called, also in CLOSED */
     struct wp_timer deadline; /* of the state: idle, head, body, linger */
     struct wp_timer send;     /* looks whether the client takes what is queued */
@@ -44,6 +64,7 @@ struct wp_conn {
         struct sockaddr_in6 v6;
     } peer;
     enum wp_conn_state state;
+    bool asked;  /* a request has begun on it: no preface will come */
     bool known;  /* past its handshake when it was looked at last: it may be idle for longer */
     bool keep;   /* the connection may serve again after this exchange */
     bool closed; /* the stream is; the memory waits for x */
@@ -126,7 +147,20 @@ void wp_ex_write(struct wp_ex *x, const struct wp_str piece[], size_t n, int hel
 void wp_ex_head(struct wp_ex *x, int status, struct wp_str reason, const char *type,
                 const struct wp_field *field, size_t n, int64_t length);
 
+/* net/h2.c */
+extern const struct wp_str wp_h2_preface;
+void wp_h2_begin(struct wp_conn *c); /* the state is H2 now, or the connection is closed */
+void wp_h2_read(struct wp_h2 *h, const char *p, size_t n);
+void wp_h2_room(struct wp_h2 *h);          /* the socket takes more, or a turn has ended in which something was said */
+void wp_h2_idle(struct wp_h2 *h);          /* the deadline of an idle connection */
+void wp_h2_quiet(struct wp_h2 *h);         /* no more streams */
+void wp_h2_gone(struct wp_h2 *h, int rc);  /* the connection is: all exchanges get rc */
+bool wp_h2_free(struct wp_h2 *h);          /* false: somebody has not been told yet, and frees the connection later */
+void wp_conn_free(struct wp_conn *c);
+
 /* net/reply.c */
+/* The body and the content type of an answer that the server makes itself. */
+int wp_refusal(struct wp_server *s, int status, const char *why, struct wp_buf *body, const char **type);
 /* Answers what is not HTTP: conf->refuse's body or an error of ours, then linger. */
 void wp_conn_refuse(struct wp_conn *c, int status, const char *why);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers.  A head is kept until its first bytes of body come or the turn ends, so that both go out
+ * Answers by HTTP/1.  A head is kept until its first bytes of body come or the turn ends, so that both go out
  * in one writev; after that each call is one writev of chunk line, data and CRLF, and allocates
  * only what the kernel does not take. What breaks closes the connection at once and is told by
  * on_over later.
@@ -42,7 +42,7 @@ void wp_ex_flush(struct wp_ex *x)
         wp_ex_write(x, NULL, 0, -1, NULL);
 }
 
-void wp_exchange_pause(struct wp_exchange *p)
+static void pause_body(struct wp_exchange *p)
 {
     struct wp_ex *x = live(p);
 
@@ -54,7 +54,7 @@ void wp_exchange_pause(struct wp_exchange *p)
     wp_conn_flow(x->c);
 }
 
-void wp_exchange_resume(struct wp_exchange *p)
+static void resume_body(struct wp_exchange *p)
 {
     struct wp_ex *x = live(p);
     uint64_t now;
@@ -68,7 +68,7 @@ void wp_exchange_resume(struct wp_exchange *p)
     wp_conn_kick(x->c);
 }
 
-void wp_reply_interim(struct wp_exchange *p, int status, const struct wp_field *field, size_t n)
+static void interim(struct wp_exchange *p, int status, const struct wp_field *field, size_t n)
 {
     struct wp_ex *x = live(p);
     struct wp_buf b = {0};
@@ -188,13 +188,13 @@ void wp_ex_head(struct wp_ex *x, int status, struct wp_str reason, const char *t
         wp_conn_kick(x->c); /* flushes it when no body comes in this turn */
 }
 
-void wp_reply_head(struct wp_exchange *p, int status, struct wp_str reason,
-                   const struct wp_field *field, size_t n, int64_t length)
+static void head(struct wp_exchange *p, int status, struct wp_str reason, const char *type,
+                 const struct wp_field *field, size_t n, int64_t length)
 {
     struct wp_ex *x = live(p);
 
     if (x && !x->begun)
-        wp_ex_head(x, status, reason, NULL, field, n, length);
+        wp_ex_head(x, status, reason, type, field, n, length);
 }
 
 static void note_tail(struct wp_ex *x, const char *p, size_t n)
@@ -206,63 +206,7 @@ static void note_tail(struct wp_ex *x, const char *p, size_t n)
     x->tail_n = (uint8_t)(x->tail_n + take < sizeof x->tail ? x->tail_n + take : sizeof x->tail);
 }
 
-static void body(struct wp_exchange *p, const char *data, size_t n, struct wp_blob *blob)
-{
-    struct wp_ex *x = live(p);
-    char line[20];
-    struct wp_str piece[3] = {{line, 0}, {data, n}, WP_STR("\r\n")};
-
-    if (!x || !x->begun || x->bodiless || n == 0)
-        return;
-    if (x->reply_left >= 0) {
-        if (n >
-            (uint64_t)x
-                ->reply_left) { /* more than was said: what follows would read as the next answer */
-            wp_reply_abort(p);
-            return;
-        }
-        x->reply_left -= (int64_t)n;
-    }
-    if (x->sse)
-        note_tail(x, data, n);
-    if (x->reply_chunked)
-        piece[0].n = (size_t)snprintf(line, sizeof line, "%zx\r\n", n);
-    wp_ex_write(x, piece, x->reply_chunked ? 3 : 2, blob ? 1 : -1, blob);
-}
-
-void wp_reply_body(struct wp_exchange *x, const char *p, size_t n)
-{
-    body(x, p, n, NULL);
-}
-
-void wp_reply_blob(struct wp_exchange *x, struct wp_blob *b)
-{
-    body(x, b->p, b->n, b);
-}
-
-void wp_reply_end(struct wp_exchange *p)
-{
-    struct wp_ex *x = live(p);
-    const struct wp_str last = WP_STR("0\r\n\r\n");
-
-    if (!x)
-        return;
-    if (!x->begun || (x->reply_left > 0 && !x->bodiless)) {
-        wp_reply_abort(p);
-        return;
-    }
-    x->ended = true;
-    if (x->reply_chunked)
-        wp_ex_write(x, &last, 1, -1, NULL);
-    else
-        wp_ex_flush(x);
-    if (!x->over && x->c->stream.queued == 0)
-        wp_ex_over(x, 0);
-    else
-        wp_conn_kick(x->c); /* what is left of the request's body is read and dropped meanwhile */
-}
-
-void wp_reply_abort(struct wp_exchange *p)
+static void cut(struct wp_exchange *p)
 {
     struct wp_ex *x = (struct wp_ex *)p;
     struct wp_conn *c = x->c;
@@ -278,12 +222,70 @@ void wp_reply_abort(struct wp_exchange *p)
         wp_conn_close(c, true);
 }
 
-bool wp_reply_begun(const struct wp_exchange *x)
+static void body(struct wp_exchange *p, const char *data, size_t n, struct wp_blob *blob)
+{
+    struct wp_ex *x = live(p);
+    char line[20];
+    struct wp_str piece[3] = {{line, 0}, {data, n}, WP_STR("\r\n")};
+
+    if (!x || !x->begun || x->bodiless || n == 0)
+        return;
+    if (x->reply_left >= 0) {
+        if (n >
+            (uint64_t)x
+                ->reply_left) { /* more than was said: what follows would read as the next answer */
+            cut(p);
+            return;
+        }
+        x->reply_left -= (int64_t)n;
+    }
+    if (x->sse)
+        note_tail(x, data, n);
+    if (x->reply_chunked)
+        piece[0].n = (size_t)snprintf(line, sizeof line, "%zx\r\n", n);
+    wp_ex_write(x, piece, x->reply_chunked ? 3 : 2, blob ? 1 : -1, blob);
+}
+
+static void end(struct wp_exchange *p)
+{
+    struct wp_ex *x = live(p);
+    const struct wp_str last = WP_STR("0\r\n\r\n");
+
+    if (!x)
+        return;
+    if (!x->begun || (x->reply_left > 0 && !x->bodiless)) {
+        cut(p);
+        return;
+    }
+    x->ended = true;
+    if (x->reply_chunked)
+        wp_ex_write(x, &last, 1, -1, NULL);
+    else
+        wp_ex_flush(x);
+    if (!x->over && x->c->stream.queued == 0)
+        wp_ex_over(x, 0);
+    else
+        wp_conn_kick(x->c); /* what is left of the request's body is read and dropped meanwhile */
+}
+
+static bool begun(const struct wp_exchange *x)
 {
     return ((const struct wp_ex *)x)->begun;
 }
 
-size_t wp_reply_queued(const struct wp_exchange *x)
+static size_t queued(const struct wp_exchange *x)
 {
     return ((const struct wp_ex *)x)->c->stream.queued;
 }
+
+const struct wp_carrier wp_carrier_http1 = {
+    .pause = pause_body,
+    .resume = resume_body,
+    .interim = interim,
+    .head = head,
+    .body = body,
+    .end = end,
+    .cut = cut,
+    .begun = begun,
+    .queued = queued,
+};

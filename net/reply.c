@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole answers: short ones of the handler, errors in OpenAI's shape, and what the server says to
- * what is not HTTP. */
+/* What handlers call, whole answers, errors in OpenAI's shape, and what the server says to what is not HTTP. */
 #include "net/conn.h"
 
 #include <stdarg.h>
@@ -51,16 +50,65 @@ int wp_error_json(struct wp_buf *out, int status, const char *code, const char *
     return rc;
 }
 
-void wp_reply(struct wp_exchange *p, int status, const char *type, const struct wp_field *field,
+void wp_exchange_pause(struct wp_exchange *x)
+{
+    x->carrier->pause(x);
+}
+
+void wp_exchange_resume(struct wp_exchange *x)
+{
+    x->carrier->resume(x);
+}
+
+void wp_reply_interim(struct wp_exchange *x, int status, const struct wp_field *field, size_t n)
+{
+    x->carrier->interim(x, status, field, n);
+}
+
+void wp_reply_head(struct wp_exchange *x, int status, struct wp_str reason,
+                   const struct wp_field *field, size_t n, int64_t length)
+{
+    x->carrier->head(x, status, reason, NULL, field, n, length);
+}
+
+void wp_reply_body(struct wp_exchange *x, const char *p, size_t n)
+{
+    x->carrier->body(x, p, n, NULL);
+}
+
+void wp_reply_blob(struct wp_exchange *x, struct wp_blob *b)
+{
+    x->carrier->body(x, b->p, b->n, b);
+}
+
+void wp_reply_end(struct wp_exchange *x)
+{
+    x->carrier->end(x);
+}
+
+void wp_reply_abort(struct wp_exchange *x)
+{
+    x->carrier->cut(x);
+}
+
+bool wp_reply_begun(const struct wp_exchange *x)
+{
+    return x->carrier->begun(x);
+}
+
+size_t wp_reply_queued(const struct wp_exchange *x)
+{
+    return x->carrier->queued(x);
+}
+
+void wp_reply(struct wp_exchange *x, int status, const char *type, const struct wp_field *field,
               size_t n, struct wp_str body)
 {
-    struct wp_ex *x = (struct wp_ex *)p;
-
-    if (x->begun || x->over || x->c->state != WP_CONN_EXCHANGE)
+    if (wp_reply_begun(x))
         return;
-    wp_ex_head(x, status, wp_str_of(wp_reason(status)), type, field, n, (int64_t)body.n);
-    wp_reply_body(p, body.p, body.n);
-    wp_reply_end(p);
+    x->carrier->head(x, status, wp_str_of(wp_reason(status)), type, field, n, (int64_t)body.n);
+    wp_reply_body(x, body.p, body.n);
+    wp_reply_end(x);
 }
 
 void wp_reply_error(struct wp_exchange *x, int status, const char *code, const char *param,
@@ -98,19 +146,22 @@ static const char *refusal_code(int status)
     }
 }
 
+int wp_refusal(struct wp_server *s, int status, const char *why, struct wp_buf *body, const char **type)
+{
+    *type = s->conf.refuse ? s->conf.refuse(status, why, body, s->conf.arg) : NULL;
+    if (*type)
+        return 0;
+    body->n = 0;
+    *type = "application/json";
+    return wp_error_json(body, status, refusal_code(status), NULL, why);
+}
+
 static int put_refusal(struct wp_server *s, int status, const char *why, struct wp_buf *out)
 {
     struct wp_buf body = {0};
     const char *type = NULL;
-    int rc = 0;
+    int rc = wp_refusal(s, status, why, &body, &type);
 
-    if (s->conf.refuse)
-        type = s->conf.refuse(status, why, &body, s->conf.arg);
-    if (!type) {
-        body.n = 0;
-        type = "application/json";
-        rc = wp_error_json(&body, status, refusal_code(status), NULL, why);
-    }
     if (rc == 0)
         rc = wp_http1_put_status(out, status, wp_str_of(wp_reason(status)));
     if (rc == 0)

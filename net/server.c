@@ -339,7 +339,9 @@ void wp_server_quiet(struct wp_server *s)
     {
         struct wp_conn *c = WP_CONTAINER(it, struct wp_conn, link);
 
-        if (c->state == WP_CONN_IDLE && !c->x && !has_unread(c))
+        if (c->state == WP_CONN_H2)
+            wp_h2_quiet(c->h2);
+        else if (c->state == WP_CONN_IDLE && !c->x && !has_unread(c))
             wp_conn_close(c, false);
     }
 }

@@ -30,8 +30,11 @@
 struct wp_server;
 struct wp_exchange;
 
+struct wp_carrier;
+
 /* One request and its answer.  Handler's view; the rest is the server's. */
 struct wp_exchange {
+    const struct wp_carrier *carrier; /* the server's: the version of HTTP that it came by */
     const struct wp_head *head; /* good until on_over */
     struct wp_loop *loop;
     const struct wp_exchange_ops *ops; /* set by on_request, which must not leave it NULL */

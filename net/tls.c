@@ -39,7 +39,7 @@ static SSL_CTX *context_new(const SSL_METHOD *method)
 static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *n_out,
                    const unsigned char *in, unsigned n_in, void *arg)
 {
-    static const unsigned char ours[] = "\x08http/1.1";
+    static const unsigned char ours[] = "\x02h2\x08http/1.1";
     unsigned char *chosen;
 
     (void)ssl;

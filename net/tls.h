@@ -4,7 +4,7 @@
  *
  * A wp_tls is made once from files, never changes, and is counted: a reload makes a new one for the connections to come, and
  * those that are open keep theirs.  The server's side chooses its certificate by the name that the client sends (SNI): the
- * first one whose names match it, else the first of all.  It offers "http/1.1" by ALPN, and goes on with a client that
+ * first one whose names match it, else the first of all.  It offers "h2" and "http/1.1" by ALPN, and goes on with a client that
  * offers none; one that offers only others is refused (RFC 7301 3.2).  The client's side checks the chain and
  * the name, always: there is no switch that turns this off.  Old versions, renegotiation and compression are off.
  *

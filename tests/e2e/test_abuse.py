@@ -57,7 +57,7 @@ def test_smuggling_towards_us():
         b"POST /v1/chat/completions HTTP/2.0\r\nHost: x\r\n\r\n",
         b"POST /v1/chat/completions HTTP/0.9\r\nHost: x\r\n\r\n",
         b"POST /v1/chat/completions\r\nHost: x\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 100 + b"\r\n\r\n",
         b"POST /v1/chat/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked,
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: a b\r\nContent-Length: %d\r\n\r\n" % n + BODY,

@@ -93,7 +93,7 @@ def test_clients_over_tls():
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = a.context()
         context.minimum_version = context.maximum_version = version
-        context.set_alpn_protocols(["h2", "http/1.1"])
+        context.set_alpn_protocols(["http/1.1"])
         with connect(r.port, context) as s:
             assert s.selected_alpn_protocol() == "http/1.1"
             for _ in range(3):
@@ -121,17 +121,27 @@ def test_clients_over_tls():
     r.at_rest()
 
 
-def test_who_offers_only_http2():
-    """a client that offers only what the router does not speak is told so in the handshake"""
+def test_what_is_agreed_on():
+    """ALPN: h2 before http/1.1, HTTP/1.1 without it, and a client that offers only something else is told so in the handshake"""
     a = Authority()
     r = Router([Engine("--speed", 50)], *with_tls(a.sign("server", LOCAL)))
+    for offer, want in ((["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1"), ([], None)):
+        context = a.context()
+        if offer:
+            context.set_alpn_protocols(offer)
+        with connect(r.port, context) as s:
+            assert s.selected_alpn_protocol() == want, offer
     context = a.context()
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols(["spdy/3"])
     try:
         connect(r.port, context)
-        raise AssertionError("h2 was agreed on")
+        raise AssertionError("something was agreed on")
     except ssl.SSLError as e:
         assert "no application protocol" in str(e).lower().replace("_", " "), e
+    if shutil.which("curl"):
+        out = subprocess.run(["curl", "-sS", "--cacert", a.ca, "-w", "\n%{http_version}", f"https://localhost:{r.port}/v1/models"],
+                             capture_output=True, text=True, timeout=30)
+        assert out.stdout.endswith("\n2") and MODEL in out.stdout, out
 
 
 def test_client_certificates():

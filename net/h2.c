@@ -1,0 +1,654 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/h2.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+
+enum {
+    STREAMS = 128,             /* at once on a connection */
+    STREAM_WINDOW = 262144,    /* bytes of a body that may lie here unread */
+    CONNECTION_WINDOW = 1 << 20,
+    SEND_MARK = 262144,        /* of the socket's queue: nghttp2 is asked for more below it */
+    RESETS_BURST = 1000, RESETS_A_SECOND = 33, CONTINUATIONS = 16,
+    BODY_BYTES_PER_S = 1024,
+};
+
+const struct wp_str wp_h2_preface = {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24};
+
+/* --- the life of an exchange --- */
+
+static void ex_free(struct wp_h2_ex *x)
+{
+    struct wp_loop *l = x->h->c->stream.loop;
+
+    wp_timer_stop(l, &x->done);
+    wp_timer_stop(l, &x->ready);
+    wp_timer_stop(l, &x->late);
+    wp_buf_fini(&x->in);
+    wp_buf_fini(&x->out);
+    wp_arena_fini(&x->bytes);
+    wp_free(x);
+}
+
+static void free_if_done(struct wp_h2_ex *x)
+{
+    if (x->closed && (x->told || !x->started))
+        ex_free(x);
+}
+
+static void on_done(struct wp_timer *t)
+{
+    struct wp_h2_ex *x = t->arg;
+    struct wp_h2 *h = x->h;
+    struct wp_conn *c = h->c;
+
+    x->told = true;
+    c->server->n_exchanges--;
+    h->n_untold--;
+    x->pub.ops->on_over(&x->pub, x->rc);
+    free_if_done(x);
+    if (c->closed && h->n_untold == 0)
+        wp_conn_free(c);
+}
+
+void wp_h2_over(struct wp_h2_ex *x, int rc)
+{
+    if (x->over)
+        return;
+    x->over = true;
+    x->rc = rc;
+    wp_buf_fini(&x->in);
+    if (x->started)
+        wp_timer_in(x->h->c->stream.loop, &x->done, 0);
+}
+
+void wp_h2_reset(struct wp_h2_ex *x, uint32_t code)
+{
+    if (!x->closed && nghttp2_submit_rst_stream(x->h->session, NGHTTP2_FLAG_NONE, x->id, code) < 0)
+        wp_conn_fail(x->h->c, WP_ENOMEM);
+    else
+        wp_conn_kick(x->h->c);
+}
+
+void wp_h2_refuse(struct wp_h2_ex *x, int rc, int status, const char *why)
+{
+    struct wp_server *s = x->h->c->server;
+    struct wp_buf body = {0};
+    const char *type = NULL;
+
+    if (x->begun || x->closed || wp_refusal(s, status, why, &body, &type) < 0) {
+        wp_h2_reset(x, NGHTTP2_CANCEL);
+    } else {
+        if (s->conf.on_refused)
+            s->conf.on_refused(status, s->conf.arg);
+        wp_h2_head(x, status, type, NULL, 0, (int64_t)body.n);
+        wp_h2_data(x, body.p, body.n);
+        wp_h2_end(x);
+    }
+    wp_buf_fini(&body);
+    wp_h2_over(x, rc);
+}
+
+/* --- deadlines of a stream --- */
+
+void wp_h2_clock(struct wp_h2_ex *x)
+{
+    const struct wp_server_conf *conf = &x->h->c->server->conf;
+    struct wp_loop *l = x->h->c->stream.loop;
+
+    if (x->closed)
+        wp_timer_stop(l, &x->late);
+    else if (x->out.n > 0)
+        wp_timer_at(l, &x->late, x->taken_us + conf->send_us);
+    else if (!x->body_done && !x->paused && !x->ended && !x->over)
+        wp_timer_at(l, &x->late, x->last_us + (x->started ? conf->body_us : conf->head_us));
+    else
+        wp_timer_stop(l, &x->late);
+}
+
+static void on_late(struct wp_timer *t)
+{
+    struct wp_h2_ex *x = t->arg;
+    const struct wp_server_conf *conf = &x->h->c->server->conf;
+    uint64_t now = wp_loop_now_us(x->h->c->stream.loop), took = now - x->body_began_us;
+
+    if (!x->started) {
+        wp_conn_fail(x->h->c, WP_ETIMEDOUT); /* a head that does not end holds up the whole connection */
+    } else if (x->out.n > 0) {
+        if (now - x->taken_us >= conf->send_us) {
+            wp_h2_over(x, WP_ETIMEDOUT);
+            wp_h2_reset(x, NGHTTP2_CANCEL);
+        } else {
+            wp_h2_clock(x);
+        }
+    } else if (now - x->last_us >= conf->body_us ||
+               (took >= conf->body_us && x->pub.body_seen < took / 1000000 * BODY_BYTES_PER_S)) {
+        wp_h2_refuse(x, WP_ETIMEDOUT, 408, "the body came too slowly");
+    } else {
+        wp_h2_clock(x);
+    }
+}
+
+/* --- the request's body --- */
+
+static void deliver(struct wp_h2_ex *x, const char *p, size_t n)
+{
+    if (n > x->pub.body_max || x->pub.body_seen > x->pub.body_max - n) {
+        wp_h2_refuse(x, WP_ETOOBIG, 413, "the body is too long");
+        return;
+    }
+    x->pub.body_seen += n;
+    if (x->pub.ops->on_body)
+        x->pub.ops->on_body(&x->pub, p, n);
+}
+
+static void give_back(struct wp_h2_ex *x, size_t n)
+{
+    if (!x->closed && nghttp2_session_consume_stream(x->h->session, x->id, n) < 0)
+        wp_conn_fail(x->h->c, WP_ENOMEM);
+    else
+        wp_conn_kick(x->h->c);
+}
+
+void wp_h2_hand_out(struct wp_h2_ex *x)
+{
+    while (x->in.n > 0 && !x->paused && !x->over) {
+        struct wp_buf in = x->in;
+
+        x->in = (struct wp_buf){0};
+        deliver(x, in.p, in.n);
+        give_back(x, in.n);
+        wp_buf_fini(&in);
+    }
+    if (!x->body_done || x->told_end || x->paused || x->over || x->in.n > 0)
+        return;
+    x->told_end = true;
+    wp_h2_clock(x);
+    if (x->pub.ops->on_body_end && !x->ended)
+        x->pub.ops->on_body_end(&x->pub);
+}
+
+static void on_ready(struct wp_timer *t)
+{
+    struct wp_h2_ex *x = t->arg;
+
+    if (x->closed || x->over)
+        return;
+    wp_h2_hand_out(x);
+    wp_h2_clock(x);
+    if (x->drain_due && x->out.n == 0 && !x->over && !x->ended) {
+        x->drain_due = false;
+        if (x->pub.ops->on_drain)
+            x->pub.ops->on_drain(&x->pub);
+    }
+}
+
+/* --- the head --- */
+
+static void no_over(struct wp_exchange *x, int rc)
+{
+    (void)x;
+    (void)rc;
+}
+
+static const struct wp_exchange_ops nobody = {.on_over = no_over};
+
+/* What HTTP/1 would have refused by its grammar. */
+static bool clean_target(struct wp_str t)
+{
+    for (size_t i = 0; i < t.n; i++)
+        if ((unsigned char)t.p[i] <= ' ' || t.p[i] == 0x7F)
+            return false;
+    return t.n > 0 && t.p[0] == '/';
+}
+
+static void judge_head(struct wp_h2_ex *x, const char **why)
+{
+    struct wp_head *h = &x->head;
+    struct wp_str host = wp_head_get(h, "host");
+
+    if (x->bad) {
+        *why = "the head is too long";
+    } else if (!clean_target(h->target)) {
+        x->bad = 400;
+        *why = "want a path";
+    } else if (host.p && x->authority.p && !wp_str_eq(host, x->authority)) {
+        x->bad = 400;
+        *why = "Host and :authority differ";
+    } else if (!host.p && x->authority.n && h->n_fields < WP_FIELDS_MAX) {
+        h->field[h->n_fields++] = (struct wp_field){WP_STR("host"), x->authority};
+    } else if (!host.p) {
+        x->bad = 400;
+        *why = "want a host";
+    }
+    h->minor = 1;
+    h->keep_alive = true;
+    h->content_length = -1;
+    if (wp_head_get(h, "content-length").p) {
+        uint64_t n;
+
+        if (wp_str_u64(wp_head_get(h, "content-length"), &n) && n <= INT64_MAX)
+            h->content_length = (int64_t)n;
+    }
+    h->expect_continue = wp_head_has_token(h, "expect", "100-continue");
+}
+
+/* The head is whole. */
+static void start(struct wp_h2_ex *x)
+{
+    struct wp_conn *c = x->h->c;
+    struct wp_server *s = c->server;
+    const char *why = NULL;
+
+    judge_head(x, &why);
+    x->started = true;
+    x->paused = x->head.expect_continue && !x->body_done;
+    x->last_us = x->body_began_us = x->paused_us = wp_loop_now_us(s->loop);
+    x->pub = (struct wp_exchange){.carrier = &wp_carrier_http2,
+                                  .head = &x->head,
+                                  .loop = s->loop,
+                                  .ops = &nobody,
+                                  .peer = &c->peer.any,
+                                  .began_us = x->last_us,
+                                  .body_max = s->conf.body_bytes};
+    s->n_exchanges++;
+    x->h->n_untold++;
+    if (x->bad) {
+        wp_h2_refuse(x, WP_EPROTO, x->bad, why);
+        return;
+    }
+    x->pub.ops = NULL;
+    s->conf.on_request(&x->pub, s->conf.arg);
+    assert(x->pub.ops);
+    if (s->draining)
+        wp_h2_quiet(x->h);
+    if (x->over || x->closed)
+        return;
+    if (!x->begun && x->head.content_length > 0 && (uint64_t)x->head.content_length > x->pub.body_max)
+        wp_h2_refuse(x, WP_ETOOBIG, 413, "the body is too long");
+    else
+        wp_h2_hand_out(x);
+    wp_h2_clock(x);
+}
+
+/* --- what nghttp2 tells --- */
+
+static int go_on(const struct wp_h2 *h)
+{
+    return h->c->state == WP_CONN_CLOSED ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct wp_h2 *h = arg;
+    struct wp_h2_ex *x;
+
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+        return 0;
+    x = wp_malloc(sizeof *x);
+    if (!x)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    memset(x, 0, offsetof(struct wp_h2_ex, head));
+    x->head.n_fields = 0;
+    x->head.status = 0;
+    x->head.chunked = false;
+    x->head.reason = x->head.method = x->head.target = x->authority = (struct wp_str){0};
+    x->bytes = (struct wp_arena){0};
+    x->n_head = 0;
+    x->h = h;
+    x->id = frame->hd.stream_id;
+    x->reply_left = -1;
+    x->pub.loop = h->c->stream.loop;
+    wp_timer_init(&x->done, on_done, x);
+    wp_timer_init(&x->ready, on_ready, x);
+    wp_timer_init(&x->late, on_late, x);
+    x->last_us = wp_loop_now_us(h->c->stream.loop);
+    wp_list_push(&h->streams, &x->link);
+    if (h->n_streams++ == 0)
+        wp_timer_stop(h->c->stream.loop, &h->c->deadline);
+    wp_h2_clock(x);
+    nghttp2_session_set_stream_user_data(session, x->id, x);
+    return 0;
+}
+
+/* Cookies may come in crumbs, for the sake of compression; one field holds them elsewhere (RFC 9113 8.2.3). */
+static bool add_crumb(struct wp_h2_ex *x, struct wp_str name, struct wp_str value)
+{
+    for (size_t i = 0; wp_str_is(name, "cookie") && i < x->head.n_fields; i++) {
+        struct wp_str *all = &x->head.field[i].value;
+        char *p;
+
+        if (!wp_str_is(x->head.field[i].name, "cookie"))
+            continue;
+        p = wp_arena_alloc(&x->bytes, all->n + 2 + value.n);
+        if (p) {
+            memcpy(p, all->p, all->n);
+            memcpy(p + all->n, "; ", 2);
+            memcpy(p + all->n + 2, value.p, value.n);
+            *all = (struct wp_str){p, all->n + 2 + value.n};
+        } else {
+            x->bad = 431;
+        }
+        return true;
+    }
+    return false;
+}
+
+static void add_field(struct wp_h2_ex *x, struct wp_str name, struct wp_str value)
+{
+    struct wp_field f = {{wp_arena_strndup(&x->bytes, name.p, name.n), name.n}, {wp_arena_strndup(&x->bytes, value.p, value.n), value.n}};
+
+    if (!f.name.p || !f.value.p)
+        x->bad = 431;
+    else if (wp_str_is(name, ":method"))
+        x->head.method = f.value;
+    else if (wp_str_is(name, ":path"))
+        x->head.target = f.value;
+    else if (wp_str_is(name, ":authority"))
+        x->authority = f.value;
+    else if (name.p[0] == ':')
+        return;
+    else if (x->head.n_fields == WP_FIELDS_MAX)
+        x->bad = 431;
+    else
+        x->head.field[x->head.n_fields++] = f;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name, const uint8_t *value,
+                     size_t n_value, uint8_t flags, void *arg)
+{
+    const struct wp_str k = {(const char *)name, n_name}, v = wp_str_trim((struct wp_str){(const char *)value, n_value});
+    struct wp_h2_ex *x = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    struct wp_h2 *h = arg;
+
+    (void)flags;
+    if (!x || x->started) /* trailers are dropped */
+        return 0;
+    x->n_head += n_name + n_value + 32;
+    if (x->n_head > h->c->server->conf.head_bytes)
+        x->bad = 431;
+    if (!x->bad && !add_crumb(x, k, v))
+        add_field(x, k, v);
+    return 0;
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct wp_h2_ex *x = frame->hd.stream_id ? nghttp2_session_get_stream_user_data(session, frame->hd.stream_id) : NULL;
+    bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+
+    if (!x || (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA))
+        return 0;
+    x->body_done = x->body_done || end;
+    if (!x->started)
+        start(x);
+    else if (end)
+        wp_h2_hand_out(x);
+    return go_on(arg);
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *arg)
+{
+    struct wp_h2_ex *x = nghttp2_session_get_stream_user_data(session, id);
+    struct wp_h2 *h = arg;
+
+    (void)flags;
+    if (nghttp2_session_consume_connection(session, n) < 0)
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    if (!x)
+        return 0;
+    x->last_us = wp_loop_now_us(h->c->stream.loop);
+    if (x->over || x->ended) { /* nobody wants it */
+        give_back(x, n);
+    } else if (x->paused || x->in.n > 0) {
+        if (wp_buf_add(&x->in, (const char *)p, n) < 0)
+            wp_conn_fail(h->c, WP_ENOMEM);
+    } else {
+        deliver(x, (const char *)p, n);
+        give_back(x, n);
+    }
+    return go_on(h);
+}
+
+/* An answer that is whole while the request is not: the client may stop (RFC 9113 8.1). */
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct wp_h2_ex *x = frame->hd.stream_id ? nghttp2_session_get_stream_user_data(session, frame->hd.stream_id) : NULL;
+
+    (void)arg;
+    if (x && !x->body_done && x->begun && (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
+        frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
+        return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, x->id, NGHTTP2_NO_ERROR) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+    return 0;
+}
+
+static void stream_gone(struct wp_h2_ex *x, int rc)
+{
+    struct wp_h2 *h = x->h;
+
+    x->closed = true;
+    wp_list_del(&x->link);
+    h->n_streams--;
+    wp_timer_stop(h->c->stream.loop, &x->late);
+    wp_timer_stop(h->c->stream.loop, &x->ready);
+    wp_h2_over(x, rc);
+    free_if_done(x);
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
+{
+    struct wp_h2_ex *x = nghttp2_session_get_stream_user_data(session, id);
+    struct wp_h2 *h = arg;
+
+    if (!x)
+        return 0;
+    nghttp2_session_set_stream_user_data(session, id, NULL);
+    stream_gone(x, x->ended && x->out.n == 0 && code == NGHTTP2_NO_ERROR ? 0 : WP_ECANCELED);
+    if (h->n_streams == 0 && h->c->state == WP_CONN_H2)
+        wp_timer_in(h->c->stream.loop, &h->c->deadline, h->c->server->conf.keepalive_us);
+    return 0;
+}
+
+/* --- the connection --- */
+
+static void *h2_malloc(size_t n, void *arg)
+{
+    (void)arg;
+    return wp_malloc(n);
+}
+
+static void h2_free(void *p, void *arg)
+{
+    (void)arg;
+    wp_free(p);
+}
+
+static void *h2_calloc(size_t n, size_t size, void *arg)
+{
+    (void)arg;
+    return wp_calloc(n, size);
+}
+
+static void *h2_realloc(void *p, size_t n, void *arg)
+{
+    (void)arg;
+    return wp_realloc(p, n);
+}
+
+static int session_new(struct wp_h2 *h)
+{
+    nghttp2_mem mem = {NULL, h2_malloc, h2_free, h2_calloc, h2_realloc};
+    nghttp2_session_callbacks *calls = NULL;
+    nghttp2_option *option = NULL;
+    int rc = nghttp2_session_callbacks_new(&calls);
+
+    if (rc == 0)
+        rc = nghttp2_option_new(&option);
+    if (rc == 0) {
+        nghttp2_session_callbacks_set_on_begin_headers_callback(calls, on_begin_headers);
+        nghttp2_session_callbacks_set_on_header_callback(calls, on_header);
+        nghttp2_session_callbacks_set_on_frame_recv_callback(calls, on_frame_recv);
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(calls, on_data);
+        nghttp2_session_callbacks_set_on_frame_send_callback(calls, on_frame_send);
+        nghttp2_session_callbacks_set_on_stream_close_callback(calls, on_stream_close);
+        nghttp2_option_set_no_auto_window_update(option, 1);
+#ifdef WP_NGHTTP2_LIMITS
+        nghttp2_option_set_stream_reset_rate_limit(option, RESETS_BURST, RESETS_A_SECOND);
+        nghttp2_option_set_max_continuations(option, CONTINUATIONS);
+#endif
+        rc = nghttp2_session_server_new3(&h->session, calls, h, option, &mem);
+    }
+    nghttp2_option_del(option);
+    nghttp2_session_callbacks_del(calls);
+    return rc < 0 ? WP_ENOMEM : 0;
+}
+
+static int greet(struct wp_h2 *h)
+{
+    const nghttp2_settings_entry mine[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, h->c->server->conf.head_bytes},
+    };
+
+    if (nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, mine, sizeof mine / sizeof *mine) < 0 ||
+        nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW) < 0)
+        return WP_ENOMEM;
+    return 0;
+}
+
+void wp_h2_begin(struct wp_conn *c)
+{
+    struct wp_h2 *h = wp_calloc(1, sizeof *h);
+
+    if (h) {
+        h->c = c;
+        wp_list_init(&h->streams);
+    }
+    if (!h || session_new(h) < 0) {
+        wp_free(h);
+        wp_conn_close(c, true);
+        return;
+    }
+    c->h2 = h;
+    c->state = WP_CONN_H2;
+    c->asked = true;
+    wp_timer_in(c->stream.loop, &c->deadline, c->server->conf.keepalive_us);
+    if (greet(h) < 0)
+        wp_conn_fail(c, WP_ENOMEM);
+}
+
+/* Nothing more will be said or heard. */
+static void leave_if_over(struct wp_h2 *h)
+{
+    bool over = h->leaving && h->n_streams == 0 && !nghttp2_session_want_write(h->session);
+
+    if (h->c->state == WP_CONN_H2 &&
+        (over || (!nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session)))) {
+        wp_h2_gone(h, WP_ECANCELED);
+        wp_conn_linger(h->c);
+    }
+}
+
+/* One write for as many frames as there are, up to a buffer full. */
+static bool send_some(struct wp_h2 *h)
+{
+    static _Thread_local char batch[65536];
+    struct wp_str piece = {batch, 0};
+    ssize_t n = 0;
+    int rc;
+
+    h->inside = true;
+    while (piece.n + 16384 + 9 <= sizeof batch) {
+        const uint8_t *p;
+
+        n = nghttp2_session_mem_send(h->session, &p);
+        if (n <= 0)
+            break;
+        if (piece.n + (size_t)n > sizeof batch) { /* no frame of ours is that long */
+            n = NGHTTP2_ERR_PROTO;
+            break;
+        }
+        memcpy(batch + piece.n, p, (size_t)n);
+        piece.n += (size_t)n;
+    }
+    h->inside = false;
+    if (h->c->state != WP_CONN_H2)
+        return false;
+    rc = piece.n ? wp_stream_write(&h->c->stream, &piece, 1, -1, NULL) : 0;
+    if (n < 0 || rc < 0) {
+        wp_conn_fail(h->c, n == NGHTTP2_ERR_NOMEM || rc == WP_ENOMEM ? WP_ENOMEM : WP_ECANCELED);
+        return false;
+    }
+    wp_conn_wrote(h->c);
+    return piece.n > 0;
+}
+
+void wp_h2_room(struct wp_h2 *h)
+{
+    if (h->inside) {
+        wp_conn_kick(h->c);
+        return;
+    }
+    while (h->c->state == WP_CONN_H2 && h->c->stream.queued < SEND_MARK && send_some(h))
+        ;
+    leave_if_over(h);
+}
+
+void wp_h2_read(struct wp_h2 *h, const char *p, size_t n)
+{
+    ssize_t rc;
+
+    h->inside = true;
+    rc = nghttp2_session_mem_recv(h->session, (const uint8_t *)p, n);
+    h->inside = false;
+    if (h->c->state != WP_CONN_H2)
+        return;
+    if (rc < 0) { /* it broke the rules beyond repair, or floods us */
+        nghttp2_session_terminate_session(h->session, rc == NGHTTP2_ERR_FLOODED ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_PROTOCOL_ERROR);
+        send_some(h);
+        if (h->c->state == WP_CONN_H2) {
+            wp_h2_gone(h, WP_ECANCELED);
+            wp_conn_linger(h->c);
+        }
+        return;
+    }
+    wp_h2_room(h);
+}
+
+void wp_h2_quiet(struct wp_h2 *h)
+{
+    if (h->leaving || h->c->state != WP_CONN_H2)
+        return;
+    h->leaving = true;
+    nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session), NGHTTP2_NO_ERROR, NULL, 0);
+    wp_conn_kick(h->c);
+}
+
+void wp_h2_idle(struct wp_h2 *h)
+{
+    if (h->n_streams == 0)
+        wp_h2_quiet(h);
+}
+
+void wp_h2_gone(struct wp_h2 *h, int rc)
+{
+    WP_LIST_EACH(&h->streams, it)
+    {
+        struct wp_h2_ex *x = WP_CONTAINER(it, struct wp_h2_ex, link);
+
+        if (h->session)
+            nghttp2_session_set_stream_user_data(h->session, x->id, NULL);
+        stream_gone(x, rc);
+    }
+}
+
+bool wp_h2_free(struct wp_h2 *h)
+{
+    if (h->n_untold > 0)
+        return false;
+    nghttp2_session_del(h->session);
+    wp_free(h);
+    return true;
+}
