@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/api.h"
 
+#include "base/clock.h"
 #include "router/request.h"
 
 #include <stdio.h>
@@ -111,7 +112,12 @@ static struct wp_str decode(struct wp_str s, char out[512])
     return (struct wp_str){out, n};
 }
 
-static void models(struct wp_gate *g, struct wp_exchange *x, struct wp_str path)
+static bool may(const void *key, struct wp_str model)
+{
+    return wp_key_may(key, model);
+}
+
+static void models(struct wp_gate *g, struct wp_exchange *x, struct wp_str path, const struct wp_key *key)
 {
     struct wp_buf b = {0};
     struct wp_str id = {0};
@@ -120,7 +126,7 @@ static void models(struct wp_gate *g, struct wp_exchange *x, struct wp_str path)
 
     if (path.n > 11)
         id = decode((struct wp_str){path.p + 11, path.n - 11}, text);
-    rc = wp_fleet_models_json(g->router->fleet, id, &b);
+    rc = wp_fleet_models_json(g->router->fleet, id, may, key, &b);
     if (rc == WP_ENOENT)
         wp_router_refuse(g, x, (struct wp_str){0}, 404, "model_not_found", "model", 0, "The model `" WP_STR_FMT "` does not exist.",
                          WP_STR_ARG(id));
@@ -143,19 +149,39 @@ static void health(struct wp_gate *g, struct wp_exchange *x)
         wp_reply(x, 200, "application/json", NULL, 0, WP_STR("{\"status\":\"ok\"}"));
 }
 
+/* Takes the request on its key's account, or says which limit forbids it and when to come again. */
+static bool admit(struct wp_gate *g, struct wp_exchange *x, const struct wp_key *key, struct wp_key_turn *turn)
+{
+    uint64_t limit = 0, retry_us = 0;
+    enum wp_key_no no = key ? wp_key_begin(key, turn, wp_now_us(), &limit, &retry_us) : WP_KEY_OK;
+
+    if (no == WP_KEY_OK)
+        return true;
+    wp_count(WP_SERIES(g->router->count.key_limits, wp_key_no_names[no]), 1);
+    if (no == WP_KEY_AT_ONCE)
+        wp_router_refuse(g, x, (struct wp_str){0}, 429, "rate_limit_exceeded", wp_key_no_names[no], retry_us,
+                         "%s may have %llu requests under way at once, and has.", wp_key_name(key), (unsigned long long)limit);
+    else
+        wp_router_refuse(g, x, (struct wp_str){0}, 429, "rate_limit_exceeded", wp_key_no_names[no], retry_us,
+                         "%s may use %llu %s a minute, and has; the next one fits in %.1f s.", wp_key_name(key), (unsigned long long)limit,
+                         wp_key_no_names[no], (double)retry_us / 1e6);
+    return false;
+}
+
 void wp_api_on_request(struct wp_exchange *x, void *arg)
 {
     struct wp_gate *g = arg;
-    const struct wp_config *conf = wp_gate_conf(g);
+    const struct wp_keys *keys = g->settings->keys;
     struct wp_str path = wp_target_path(x->head->target);
     char allow[64];
     const struct route *r = find(x->head->method, path, allow);
-    size_t keys = 0;
+    const struct wp_key *key = NULL;
+    struct wp_key_turn turn = {0};
 
     x->ops = &wp_answer_only; /* until a request takes over */
-    while (conf->listen.api_keys[keys])
-        keys++;
-    if ((r ? r->local != HEALTH : allow[0] != 0) && !wp_router_key_ok(x->head, (const char *const *)conf->listen.api_keys, keys)) {
+    if (wp_keys_count(keys) && (r ? r->local != HEALTH : allow[0] != 0))
+        key = wp_keys_find(keys, x->head);
+    if (!key && wp_keys_count(keys) && (r ? r->local != HEALTH : allow[0] != 0)) {
         wp_router_refuse(g, x, (struct wp_str){0}, 401, "unauthorized", NULL, 0, "A valid API key is needed.");
     } else if (!r && allow[0]) {
         wp_router_refuse(g, x, (struct wp_str){0}, 405, "method_not_allowed", allow, 0, "This route takes %s.", allow);
@@ -164,10 +190,10 @@ void wp_api_on_request(struct wp_exchange *x, void *arg)
     } else if (r->local != HEALTH && atomic_load(&g->router->draining)) {
         wp_router_refuse(g, x, (struct wp_str){0}, 503, "no_worker", "drain", 5000000, "The router is shutting down.");
     } else if (r->local == MODELS) {
-        models(g, x, path);
+        models(g, x, path, key);
     } else if (r->local == HEALTH) {
         health(g, x);
-    } else {
-        wp_request_begin(g, x, r->kind);
+    } else if (admit(g, x, key, &turn)) {
+        wp_request_begin(g, x, r->kind, key, &turn);
     }
 }

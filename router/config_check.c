@@ -6,6 +6,7 @@
 #include "net/http.h"
 #include "net/tls.h"
 #include "policies/profile.h"
+#include "router/keys.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -188,6 +189,19 @@ static void check_tls(struct wp_conf *conf, const struct wp_config *c)
         wp_conf_error(conf, "listen.tls.cert", "want a PEM file beside the others of listen.tls, got nothing");
 }
 
+static void check_keys(struct wp_conf *conf, const struct wp_config *c)
+{
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_keys *keys = NULL;
+    int rc = wp_keys_create(&keys, c->listen.api_keys, NULL, &err);
+
+    if (rc == WP_ENOMEM)
+        conf->no_memory = true;
+    else if (rc < 0)
+        wp_conf_error(conf, "listen.api_keys_file", "%s", err.text);
+    wp_keys_destroy(keys);
+}
+
 static void check_listen(struct wp_conf *conf, const struct wp_config *c)
 {
     struct wp_str host;
@@ -202,6 +216,7 @@ static void check_listen(struct wp_conf *conf, const struct wp_config *c)
     if (api && api == admin)
         wp_conf_error(conf, "listen.admin", "want another port than listen.api, got %u", admin);
     check_tls(conf, c);
+    check_keys(conf, c);
     if (c->listen.insecure)
         return;
     if (*c->listen.api && !wp_is_loopback(c->listen.api) && !c->listen.api_keys[0] &&

@@ -16,6 +16,7 @@ void wp_counters_make(struct wp_counters *c, struct wp_metrics *m)
     c->confirmed = wp_family(m, WP_COUNTER, "warmpath_prompt_tokens_confirmed_total",
                              "Prompt tokens by where the engines' usage says they were.", "source", NULL, 0);
     c->retries = wp_family(m, WP_COUNTER, "warmpath_retries_total", "Further attempts, by why.", "reason", NULL, 0);
+    c->key_limits = wp_family(m, WP_COUNTER, "warmpath_key_limits_total", "Requests that their API key's limits refused, by limit.", "limit", NULL, 0);
     c->overhead = wp_family(m, WP_HISTOGRAM, "warmpath_overhead_seconds", "Time in the router before dispatch, by stage.", "stage", FINE);
     c->read = WP_SERIES(c->overhead, "read");
     c->decide = WP_SERIES(c->overhead, "decide");

@@ -83,8 +83,9 @@ struct wp_model_info {
 int wp_fleet_model(struct wp_fleet *f, struct wp_str name, struct wp_arena *arena, struct wp_model_info *out);
 /* The worker has answered 404 for an adapter: it is off its list until a probe finds it there again. */
 void wp_fleet_unlist(struct wp_fleet *f, struct wp_worker *w, struct wp_str model);
-/* Appends GET /v1/models: the union over the fleet.  id absent: all; else that entry alone, WP_ENOENT when unknown. */
-int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *out);
+/* Appends GET /v1/models: the union over the fleet, of those that may(arg, name) lets pass (NULL: all).  id absent: all; else that entry alone, WP_ENOENT when unknown. */
+int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, bool (*may)(const void *arg, struct wp_str model), const void *arg,
+                         struct wp_buf *out);
 /* base: adapters have the tokenizer of their base model. */
 void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str base, uint64_t bytes, uint64_t tokens);
 

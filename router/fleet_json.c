@@ -195,7 +195,8 @@ static int model_json(const struct wp_engine_model *m, struct wp_buf *b)
 }
 
 /* All aliases behind what is in the list already, or the one that is asked for. */
-static int aliases_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b, bool any)
+static int aliases_json(struct wp_fleet *f, struct wp_str id, bool (*may)(const void *arg, struct wp_str model), const void *arg,
+                        struct wp_buf *b, bool any)
 {
     int rc = id.p ? WP_ENOENT : 0;
 
@@ -203,7 +204,7 @@ static int aliases_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b, 
         for (char **a = f->conf->models[i].aliases; *a; a++) {
             struct wp_engine_model m = {.name = *a, .parent = f->conf->models[i].name};
 
-            if (id.p ? rc != WP_ENOENT || !wp_str_is(id, *a) : rc < 0)
+            if ((id.p ? rc != WP_ENOENT || !wp_str_is(id, *a) : rc < 0) || (may && !may(arg, wp_str_of(*a))))
                 continue;
             rc = any ? wp_buf_adds(b, ",") : 0;
             rc = rc ? rc : model_json(&m, b);
@@ -212,7 +213,8 @@ static int aliases_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b, 
     return rc;
 }
 
-int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)
+int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, bool (*may)(const void *arg, struct wp_str model), const void *arg,
+                         struct wp_buf *b)
 {
     int rc = id.p ? WP_ENOENT : wp_buf_adds(b, "{\"object\":\"list\",\"data\":[");
     bool any = false;
@@ -223,6 +225,8 @@ int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
 
         for (size_t i = 0; i < w->n_models; i++) {
+            if (may && !may(arg, wp_str_of(w->model[i].name)))
+                continue;
             if (id.p && rc == WP_ENOENT && wp_str_is(id, w->model[i].name))
                 rc = model_json(&w->model[i], b);
             if (id.p || rc < 0 || seen_before(f, w, i))
@@ -233,7 +237,7 @@ int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, struct wp_buf *b)
         }
     }
     if (id.p ? rc == WP_ENOENT : rc == 0)
-        rc = aliases_json(f, id, b, any);
+        rc = aliases_json(f, id, may, arg, b, any);
     pthread_mutex_unlock(&f->lock);
     return rc || id.p ? rc : wp_buf_adds(b, "]}");
 }

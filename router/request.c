@@ -87,6 +87,9 @@ void wp_request_unless_used(struct wp_request *r)
     if (r->x || r->calls_open)
         return;
     say_ended(r);
+    if (r->usage.output > 0 || r->tokens_counted)
+        wp_key_spend(&r->turn, wp_now_us(), r->usage.output > 0 ? (uint64_t)r->usage.output : r->tokens_counted);
+    wp_key_end(&r->turn);
     for (size_t i = 0; i < r->n_failed; i++)
         wp_worker_unref(r->failed[i]);
     wp_worker_unref(r->pinned);
@@ -227,6 +230,10 @@ static bool understand(struct wp_request *r)
         refuse(r, &no);
         return false;
     }
+    if (!wp_key_may(r->key, r->ask.model_name) && !wp_key_may(r->key, r->ask.model.name)) {
+        answer_error(r, 403, "model_not_allowed", "model", 0, true, "This key may not use that model.");
+        return false;
+    }
     if (r->kind == WP_ROUTE_RESPONSES)
         pin_previous(r);
     if (wp_request_edit(r, form) < 0) {
@@ -244,6 +251,7 @@ static void place_first(struct wp_request *r)
 
     r->ready_us = wp_now_us();
     wp_request_move(r, REQ_PLACE);
+    wp_key_spend(&r->turn, r->ready_us, r->ask.tokens);
     if (r->ask.outline && r->ask.model.listed)
         wp_doctor_see(r->gate->router->doctor, r->ask.outline, r->ask.model.name, wp_session_key(r->x->head, &r->ask.json), r->ask.tokens,
                       r->ready_us);
@@ -370,12 +378,14 @@ static bool encoded(const struct wp_head *h)
     return coding.n && !wp_str_iis(coding, "identity");
 }
 
-void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind)
+void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind, const struct wp_key *key,
+                      struct wp_key_turn *turn)
 {
     const struct wp_config *conf = wp_gate_conf(g);
     struct wp_request *r = wp_calloc(1, sizeof *r);
 
     if (!r) {
+        wp_key_end(turn);
         wp_router_refuse(g, x, (struct wp_str){0}, 503, "overloaded", "body_memory", 1000000, "The router is out of memory.");
         return;
     }
@@ -383,6 +393,8 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
     r->settings = wp_settings_ref(g->settings);
     r->x = x;
     r->kind = kind;
+    r->key = key;
+    r->turn = *turn;
     r->place = &r->slot[0];
     r->usage = (struct wp_usage){-1, -1, -1};
     wp_list_push(&g->requests, &r->link);

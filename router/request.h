@@ -13,8 +13,9 @@
 #include "router/prompt.h"
 #include "router/router.h"
 
-/* Takes over the exchange: reads its body, places it, relays the answer. */
-void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind);
+/* Takes over the exchange, and the turn of its key (NULL: there is none): reads its body, places it, relays the answer. */
+void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind, const struct wp_key *key,
+                      struct wp_key_turn *turn);
 
 /* Ends all requests of a gate whose answers are not out: with an error where nothing was said yet.  How many there were. */
 size_t wp_requests_cut(struct wp_gate *g);

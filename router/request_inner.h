@@ -26,6 +26,8 @@ struct wp_request {
     struct wp_gate *gate;
     struct wp_list link; /* of the gate's requests */
     struct wp_settings *settings;
+    const struct wp_key *key; /* the settings'; NULL: no keys here */
+    struct wp_key_turn turn;
     struct wp_exchange *x;
     enum wp_route_kind kind;
     enum wp_request_state state;

@@ -17,6 +17,7 @@ void wp_settings_unref(struct wp_settings *s)
         return;
     wp_config_destroy(s->conf);
     wp_tls_unref(s->tls);
+    wp_keys_destroy(s->keys);
     wp_free(s);
 }
 
@@ -63,7 +64,7 @@ void wp_router_refuse(struct wp_gate *g, struct wp_exchange *x, struct wp_str mo
     if (retry_after_us) {
         uint64_t s = (retry_after_us + 999999) / 1000000;
 
-        snprintf(after, sizeof after, "%u", (unsigned)(s > 5 ? 5 : s));
+        snprintf(after, sizeof after, "%u", (unsigned)(s > 3600 ? 3600 : s));
         extra[n++] = (struct wp_field){WP_STR("retry-after"), wp_str_of(after)};
     }
     if (status == 401)

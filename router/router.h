@@ -12,11 +12,13 @@
 #include "net/server.h"
 #include "router/doctor.h"
 #include "router/fleet.h"
+#include "router/keys.h"
 
 struct wp_settings { /* a configuration with its holders */
     _Atomic unsigned refs;
     struct wp_config *conf;
     struct wp_tls *tls;   /* of listen.tls; NULL: none */
+    struct wp_keys *keys; /* of listen.api_keys_file */
     uint64_t connections; /* limits.connections, or fewer where descriptors are few; 0: no limit */
 };
 struct wp_settings *wp_settings_ref(struct wp_settings *s);
@@ -26,6 +28,7 @@ struct wp_counters {
     struct wp_family *requests;  /* model, code */
     struct wp_family *prompt_tokens, *confirmed; /* source */
     struct wp_family *retries; /* reason */
+    struct wp_family *key_limits; /* limit */
     struct wp_family *overhead; /* stage */
     struct wp_family *tokens; /* result */
     struct wp_series *ttft, *itl, *read, *decide, *tokens_wait, *tokens_calls, *tokens_wrong, *loop_lag, *broken_streams, *client_gone, *refused, *reloads_bad, *reloads_good;

@@ -136,6 +136,16 @@ static int read_tls(struct wp_tls **out, const struct wp_config *c, struct wp_bu
     return rc;
 }
 
+static int read_keys(struct wp_keys **out, const struct wp_config *c, const struct wp_settings *was, struct wp_buf *errors)
+{
+    struct wp_err err = WP_ERR_INIT;
+    int rc = wp_keys_create(out, c->listen.api_keys, was ? was->keys : NULL, &err);
+
+    if (rc < 0)
+        wp_buf_printf(errors, "listen.api_keys_file: %s\n", err.text);
+    return rc;
+}
+
 static struct wp_settings *read_settings(struct serve *s, struct wp_buf *errors)
 {
     struct wp_settings *st = wp_calloc(1, sizeof *st);
@@ -148,7 +158,7 @@ static struct wp_settings *read_settings(struct serve *s, struct wp_buf *errors)
         wp_free(st);
         return NULL;
     }
-    if (read_tls(&st->tls, st->conf, errors) < 0) {
+    if (read_tls(&st->tls, st->conf, errors) < 0 || read_keys(&st->keys, st->conf, s->router.settings, errors) < 0) {
         wp_settings_unref(st);
         return NULL;
     }

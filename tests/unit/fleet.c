@@ -313,7 +313,7 @@ static void the_model_list_is_the_union(void)
     SET_UP("models.0.name=a", "models.0.aliases.0=al");
     add_up("w1", (struct answer){.models = "a lo>a"});
     add_up("w2", (struct answer){.models = "a b"});
-    v = load(&b, wp_fleet_models_json(fleet, (struct wp_str){0}, &b), "models");
+    v = load(&b, wp_fleet_models_json(fleet, (struct wp_str){0}, NULL, NULL, &b), "models");
     EXPECT_UINT("each once", 4, json_array_size(json_object_get(v, "data")));
     json_array_foreach(json_object_get(v, "data"), i, m)
     {
@@ -321,11 +321,11 @@ static void the_model_list_is_the_union(void)
     }
     json_decref(v);
     for (i = 0; i < 4; i++) {
-        v = load(&b, wp_fleet_models_json(fleet, wp_str_of(ids[i]), &b), ids[i]);
+        v = load(&b, wp_fleet_models_json(fleet, wp_str_of(ids[i]), NULL, NULL, &b), ids[i]);
         EXPECT_TEXT("what is listed can be asked for", ids[i], wp_str_of(json_string_value(json_object_get(v, "id"))));
         json_decref(v);
     }
-    EXPECT_INT("another", WP_ENOENT, wp_fleet_models_json(fleet, WP_STR("c"), &b));
+    EXPECT_INT("another", WP_ENOENT, wp_fleet_models_json(fleet, WP_STR("c"), NULL, NULL, &b));
     wp_buf_fini(&b);
     tear_down();
 }
