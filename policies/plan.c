@@ -84,7 +84,7 @@ struct draft {
 
 static void judge(struct draft *d, const struct wp_plan *p)
 {
-    double us = wp_plan_cost(d->job, p->to, p->done_us);
+    double us = wp_plan_cost(d->job, p->to, p->done_us, p->moved_us);
 
     if (us < d->best_us) {
         d->best_us = us;
@@ -92,7 +92,22 @@ static void judge(struct draft *d, const struct wp_plan *p)
     }
 }
 
-/* One more transfer.  What of it the wait hides is a plan, too. */
+/* The first blocks of a transfer that starts then. */
+static void judge_part(struct draft *d, uint32_t blocks, uint32_t to, double start, double per_token)
+{
+    struct wp_plan part = d->plan;
+    uint32_t tokens = blocks * d->job->block;
+
+    if (tokens == 0 || tokens >= to - part.to)
+        return;
+    part.fetch[part.n++].to = part.to + tokens;
+    part.to += tokens;
+    part.moved_us += per_token * tokens;
+    part.done_us = start + per_token * tokens + d->s->latency_us;
+    judge(d, &part);
+}
+
+/* One more transfer.  What of it the wait hides is a plan, too: whole blocks, so either less or more of it. */
 static void add(struct draft *d, uint32_t source, uint32_t to, double source_us, double us_per_byte_there)
 {
     const struct wp_plan_job *j = d->job;
@@ -102,18 +117,14 @@ static void add(struct draft *d, uint32_t source, uint32_t to, double source_us,
     double end = start + per_token * (to - p->to), room = j->wait_us - d->s->latency_us - start;
 
     p->fetch[p->n] = (struct wp_fetch){source, p->to, to};
-    if (end + d->s->latency_us > j->wait_us && room > per_token * j->block) {
+    if (room > 0 && end - start > room) {
         uint32_t blocks = (uint32_t)(room / per_token / j->block);
-        struct wp_plan part = *p;
 
-        part.to += blocks * j->block;
-        if (part.to < to) {
-            part.done_us = start + per_token * (part.to - p->to) + d->s->latency_us;
-            part.fetch[part.n++].to = part.to;
-            judge(d, &part);
-        }
+        judge_part(d, blocks, to, start, per_token);
+        judge_part(d, blocks + 1, to, start, per_token);
     }
     p->n++;
+    p->moved_us += end - start;
     p->to = to;
     p->done_us = end + d->s->latency_us;
     d->in_us = end;
@@ -138,18 +149,19 @@ static void begin(struct draft *d, const struct wp_worker_view *w)
 {
     d->plan.n = 0;
     d->plan.to = d->job->hit;
+    d->plan.moved_us = 0;
     d->in_us = busy(w->in_busy_us);
 }
 
 double wp_plan_best(const struct wp_plan_sources *s, const struct wp_worker_view *w, const struct wp_plan_job *job, double margin_us,
                     struct wp_plan *best)
 {
-    double nothing_us = wp_plan_cost(job, job->hit, 0);
+    double nothing_us = wp_plan_cost(job, job->hit, 0, 0);
     struct draft d = {.s = s, .job = job, .in_us_per_byte = us_per_byte(w->link_bytes_per_s), .best_us = nothing_us - margin_us, .best = best};
 
     best->n = 0;
     best->to = job->hit;
-    best->done_us = 0;
+    best->done_us = best->moved_us = 0;
     if (!(w->link_bytes_per_s > 0) || !(job->bytes_per_token > 0) || job->block == 0)
         return nothing_us;
     for (uint32_t i = 0; i < s->n && s->peer[i].to > job->hit; i++) { /* each alone, and the pool behind it */

@@ -38,8 +38,9 @@ void wp_plan_sources(struct wp_plan_sources *s, const struct wp_ask *ask, const 
 struct wp_plan {
     uint32_t n;
     struct wp_fetch fetch[WP_FETCHES];
-    uint32_t to;    /* what of the prompt is there then; the hit when n is 0 */
-    double done_us; /* 0 when n is 0 */
+    uint32_t to;     /* what of the prompt is there then; the hit when n is 0 */
+    double done_us;  /* 0 when n is 0 */
+    double moved_us; /* for how long it keeps links busy */
 };
 
 /* The request on one worker: what is there of it, and what the rest costs. */
@@ -48,13 +49,14 @@ struct wp_plan_job {
     double wait_us;               /* a fetch costs nothing until then */
     double rest_us, a_us, b2_us;  /* computing n tokens before token `to`: rest + n (a + b2 (from + to)), slowed down */
     double bytes_per_token;
+    double link_share;            /* what of the time that links are busy counts as lost to others */
 };
-static inline double wp_plan_cost(const struct wp_plan_job *j, uint32_t to, double done_us)
+static inline double wp_plan_cost(const struct wp_plan_job *j, uint32_t to, double done_us, double moved_us)
 {
     uint32_t most = j->tokens ? j->tokens - 1 : 0, from = to < most ? to : most;
     double n = (double)(j->tokens - from);
 
-    return (done_us > j->wait_us ? done_us : j->wait_us) + j->rest_us + n * (j->a_us + j->b2_us * ((double)from + (double)j->tokens));
+    return (done_us > j->wait_us ? done_us : j->wait_us) + j->link_share * moved_us + j->rest_us + n * (j->a_us + j->b2_us * ((double)from + (double)j->tokens));
 }
 
 /*

@@ -8,7 +8,7 @@
 
 const char *const wp_term_names[WP_TERMS] = {
     [WP_TERM_WAIT] = "wait", [WP_TERM_FETCH] = "fetch", [WP_TERM_COMPUTE] = "compute",
-    [WP_TERM_ROOM] = "room", [WP_TERM_PIN] = "pin",
+    [WP_TERM_LINK] = "link", [WP_TERM_ROOM] = "room", [WP_TERM_PIN] = "pin",
     [WP_TERM_SCORE] = "score",
 };
 
@@ -34,6 +34,7 @@ void wp_policy_conf_init(struct wp_policy_conf *c)
         .pin_us = 40000,
         .fetch = 1,
         .fetch_margin_us = 1000,
+        .link_share = 0.1,
         .hold_us = 250000,
         .hold_max = 4096,
         .hold_most_us = 60000000,
@@ -74,6 +75,7 @@ static const struct row {
     ROW("price.pin_us", pin_us, 0, 1e9),
     ROW("price.fetch", fetch, 0, 1),
     ROW("price.fetch_margin_us", fetch_margin_us, 0, 1e9),
+    ROW("price.link_share", link_share, 0, 100),
     ROW("price.hold_us", hold_us, 0, 1e12),
     ROW("price.hold_max", hold_max, 0, 1 << 20),
     ROW("price.hold_most_us", hold_most_us, 0, 1e12),

@@ -100,6 +100,7 @@ enum wp_term {
     WP_TERM_WAIT,    /* us until its prefill can start */
     WP_TERM_FETCH,   /* us for what is fetched from slower tiers, beyond the wait */
     WP_TERM_COMPUTE, /* us to prefill what is missing */
+    WP_TERM_LINK,    /* us others lose by the links that its fetch keeps busy */
     WP_TERM_ROOM,    /* us others lose by what the new blocks evict */
     WP_TERM_PIN,     /* us others lose by the blocks that it keeps in the fastest tier while it runs */
     WP_TERM_SCORE,   /* policies that have no price: what they compare */
@@ -142,6 +143,8 @@ struct wp_policy_conf {
     double fetch;
     /* price.fetch_margin_us, 1000: what a fetch must gain. */
     double fetch_margin_us;
+    /* price.link_share, 0.1: what of the time that a fetch keeps links busy counts as lost to others. */
+    double link_share;
     /*
      * The router's own queue (policies/queue.h), of policies that hold.  price.hold_us, 250000: a request is held while every worker
      * has more predicted wait; price.hold_max, 4096: so many at most, 0: none ever; price.hold_most_us, 60000000: for so long at most;

@@ -2,12 +2,13 @@
 /*
  * policies/price.c - the worker where this request costs least, in microseconds (docs/policies.md).
  *
- *     price(w) = min over plans of [max(W, F) + correction * slow_down * C(there, tokens)] + room + pin
+ *     price(w) = min over plans of [max(W, F) + correction * slow_down * C(there, tokens) + link] + room + pin
  *
  *   W     outstanding prefill work there, in time
  *   F     bringing the hit's blocks up from slower tiers, and what the plan fetches from others (policies/plan.h); both go on
  *         while the request waits
  *   C     prefill of what is missing then (policies/profile.h), beside the decode batch
+ *   link  what others lose by the links that the plan keeps busy: link_share of that time
  *   room  what others lose by what the new blocks evict.  Where the price of a block tunes itself (policies/room.h) it is that, for each
  *         block, and a small one for at most move_blocks of them, so that moves gain something.  Elsewhere room_us for at most
  *         room_cap_blocks of them, and a share of the median wait
@@ -118,8 +119,8 @@ static double pin_us(const struct at_hand *h, const struct wp_worker_view *w, do
 
 static void add_up(struct wp_verdict *v)
 {
-    v->price = v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->term[WP_TERM_ROOM] +
-               v->term[WP_TERM_PIN];
+    v->price = v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->term[WP_TERM_LINK] +
+               v->term[WP_TERM_ROOM] + v->term[WP_TERM_PIN];
     v->ttft_us = v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->step_us;
 }
 
@@ -138,6 +139,7 @@ static void alone(struct at_hand *h, const struct wp_worker_view *w, struct wp_v
         parts.slow * (h->cost.t_c + parts.missing * (h->cost.a + h->cost.b2 * (2 * tokens - parts.missing))), 0, 1e24);
     v->term[WP_TERM_ROOM] = room_us(h, parts.missing, rate);
     v->term[WP_TERM_PIN] = h->delays > 0 ? pin_us(h, w, rate) : 0;
+    v->term[WP_TERM_LINK] = 0;
     v->term[WP_TERM_SCORE] = NAN;
     v->step_us = wp_step_after(p, w, &parts);
     v->n_fetch = 0;
@@ -163,12 +165,14 @@ static void with_fetch(struct at_hand *h, const struct wp_worker_view *w, struct
         .a_us = parts.slow * h->cost.a,
         .b2_us = parts.slow * h->cost.b2,
         .bytes_per_token = (double)p->kv_bytes_per_token,
+        .link_share = h->c->link_share,
     };
     (void)wp_plan_best(&h->sources, w, &job, h->c->fetch_margin_us, &plan);
     if (plan.n == 0)
         return;
     v->term[WP_TERM_FETCH] = wp_within(fmax(plan.done_us, parts.up_us) - parts.wait_us, 0, 1e18);
-    v->term[WP_TERM_COMPUTE] = wp_plan_cost(&job, plan.to, 0) - job.wait_us;
+    v->term[WP_TERM_COMPUTE] = wp_plan_cost(&job, plan.to, 0, 0) - job.wait_us;
+    v->term[WP_TERM_LINK] = job.link_share * plan.moved_us;
     v->n_fetch = plan.n;
     for (uint32_t i = 0; i < plan.n; i++)
         v->fetch[i] = plan.fetch[i];

@@ -104,6 +104,16 @@ bool wp_queue_push(struct wp_queue *q, struct wp_queue_item *it, uint64_t arrive
     return true;
 }
 
+static struct wp_queue_item *first_deadline(const struct wp_queue *q)
+{
+    struct wp_queue_item *first = NULL;
+
+    for (size_t i = 1; i <= q->n; i++)
+        if (!first || q->heap[i]->deadline_us < first->deadline_us)
+            first = q->heap[i];
+    return first;
+}
+
 void wp_queue_del(struct wp_queue *q, struct wp_queue_item *it)
 {
     struct wp_queue_item *last;
@@ -119,27 +129,13 @@ void wp_queue_del(struct wp_queue *q, struct wp_queue_item *it)
         else
             down(q, at, last);
     }
-    if (q->n == 0)
-        q->first_deadline_us = UINT64_MAX;
-}
-
-/* Walks all of them, when the first deadline may have come: that of one that is gone is noticed here. */
-static struct wp_queue_item *overdue(struct wp_queue *q, uint64_t now_us)
-{
-    struct wp_queue_item *first = NULL;
-
-    if (now_us < q->first_deadline_us)
-        return NULL;
-    for (size_t i = 1; i <= q->n; i++)
-        if (!first || q->heap[i]->deadline_us < first->deadline_us)
-            first = q->heap[i];
-    q->first_deadline_us = first ? first->deadline_us : UINT64_MAX;
-    return first && first->deadline_us <= now_us ? first : NULL;
+    if (it->deadline_us == q->first_deadline_us)
+        q->first_deadline_us = first_deadline(q) ? first_deadline(q)->deadline_us : UINT64_MAX;
 }
 
 struct wp_queue_item *wp_queue_pop(struct wp_queue *q, uint64_t now_us, double least_wait_us)
 {
-    struct wp_queue_item *it = overdue(q, now_us);
+    struct wp_queue_item *it = now_us >= q->first_deadline_us ? first_deadline(q) : NULL;
     double held;
 
     q->late += it != NULL;

@@ -14,7 +14,8 @@
  *
  * Seam: order is (rank, key), and all of that is worked out in wp_queue_push().  Priorities are ranks; tenants will be queues of this
  * kind, the one with the largest deficit asked first.
- * Threads: one at a time.  It allocates at creation alone.  Cost: O(log held) each.
+ * Threads: one at a time.  It allocates at creation alone.  Cost: O(log held) each, and O(held) when the one that goes had
+ * the first deadline.
  */
 #ifndef WP_POLICIES_QUEUE_H
 #define WP_POLICIES_QUEUE_H

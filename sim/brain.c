@@ -200,30 +200,30 @@ static void in_store(struct wp_brain *b, uint32_t row, bool stored)
 void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum wp_brain_tier tier, bool stored, uint64_t id)
 {
     struct wp_brain_later *later = stored ? &b->stores : &b->removals;
-    uint64_t row;
+    uint32_t row;
 
     wp_brain_advance(b, now_us);
     if (tier == WP_BRAIN_STORE ? worker != WP_BRAIN_NO_WORKER : worker >= b->conf.workers || (int)tier >= WP_BRAIN_TIERS) {
         b->stats.unknown_workers++;
         return;
     }
-    if (!wp_map_get(&b->names.rows, id, &row)) {
+    if (!wp_brain_find(&b->names, id, &row)) {
         b->stats.unknown_blocks++;
         return;
     }
     if (tier == WP_BRAIN_STORE) {
-        in_store(b, (uint32_t)row, stored);
+        in_store(b, row, stored);
         return;
     }
-    if (!wp_brain_hold(&b->names, (uint32_t)row, worker, (int)tier, stored))
+    if (!wp_brain_hold(&b->names, row, worker, (int)tier, stored))
         return;
     if (stored && (int)tier == last_tier(b))
-        landed(b, (uint32_t)row, worker);
-    if (!stored && (int)tier >= last_tier(b) && !wp_brain_holds(&b->names, (uint32_t)row, worker))
-        left(b, (uint32_t)row, b->names.row[row].holders == 0 && b->conf.store_blocks == 0);
+        landed(b, row, worker);
+    if (!stored && (int)tier >= last_tier(b) && !wp_brain_holds(&b->names, row, worker))
+        left(b, row, b->names.row[row].holders == 0 && b->conf.store_blocks == 0);
     if (later->n == WP_BRAIN_LATER)
         wp_brain_flush(b);
-    later->at[later->n++] = (struct wp_brain_event){(uint32_t)row, worker, (uint8_t)tier};
+    later->at[later->n++] = (struct wp_brain_event){row, worker, (uint8_t)tier};
 }
 
 void wp_brain_state(struct wp_brain *b, uint64_t now_us, uint64_t as_of_us, uint32_t worker, const struct wp_brain_state *s)

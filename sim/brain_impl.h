@@ -16,6 +16,7 @@
 enum { WP_BRAIN_TIERS = 3 };           /* of a worker */
 enum { WP_BRAIN_BATCH = 512 };         /* blocks of one event */
 enum { WP_BRAIN_LATER = 4096 };        /* events that wait for the next look-up */
+enum { WP_BRAIN_DIRECT = 1 << 22 };    /* traces number their blocks from 0 on */
 #define WP_NO_ROW 0xFFFFFFFFu
 
 struct wp_brain_name {      /* a block */
@@ -41,7 +42,9 @@ struct wp_brain_later {
 };
 
 struct wp_brain_names {
-    struct wp_map rows; /* id -> row */
+    struct wp_map rows; /* id -> row, of ids from WP_BRAIN_DIRECT on */
+    uint32_t *direct;   /* of the others: row + 1, 0: none */
+    size_t n_direct;
     struct wp_brain_name *row;
     uint64_t *bits; /* rows x WP_BRAIN_TIERS x words: who has it */
     size_t n, cap, words;
@@ -108,6 +111,7 @@ int wp_brain_names_init(struct wp_brain_names *s, uint32_t workers, uint64_t see
 void wp_brain_names_fini(struct wp_brain_names *s);
 /* The row of a name, made when new, behind that parent.  Errors: WP_ENOMEM. */
 int wp_brain_name(struct wp_brain_names *s, uint64_t id, uint32_t parent, uint32_t depth, uint32_t *row);
+bool wp_brain_find(const struct wp_brain_names *s, uint64_t id, uint32_t *row);
 /* False: nothing changed. */
 bool wp_brain_hold(struct wp_brain_names *s, uint32_t row, uint32_t worker, int tier, bool stored);
 bool wp_brain_holds(const struct wp_brain_names *s, uint32_t row, uint32_t worker);

@@ -18,6 +18,7 @@ int wp_brain_names_init(struct wp_brain_names *s, uint32_t workers, uint64_t see
 void wp_brain_names_fini(struct wp_brain_names *s)
 {
     wp_map_fini(&s->rows);
+    wp_free(s->direct);
     wp_free(s->row);
     wp_free(s->bits);
     wp_free(s->claim);
@@ -45,15 +46,48 @@ static int grow(struct wp_brain_names *s)
     return 0;
 }
 
+bool wp_brain_find(const struct wp_brain_names *s, uint64_t id, uint32_t *row)
+{
+    uint64_t at;
+
+    if (id >= WP_BRAIN_DIRECT) {
+        if (!wp_map_get(&s->rows, id, &at))
+            return false;
+        *row = (uint32_t)at;
+        return true;
+    }
+    if (id >= s->n_direct || s->direct[id] == 0)
+        return false;
+    *row = s->direct[id] - 1;
+    return true;
+}
+
+static int put(struct wp_brain_names *s, uint64_t id, uint32_t row)
+{
+    size_t n = s->n_direct ? s->n_direct : 4096;
+    uint32_t *direct;
+
+    if (id >= WP_BRAIN_DIRECT)
+        return wp_map_put(&s->rows, id, row);
+    while (n <= id)
+        n *= 2;
+    if (n != s->n_direct) {
+        direct = wp_realloc(s->direct, n * sizeof *direct);
+        if (!direct)
+            return WP_ENOMEM;
+        memset(direct + s->n_direct, 0, (n - s->n_direct) * sizeof *direct);
+        s->direct = direct;
+        s->n_direct = n;
+    }
+    s->direct[id] = row + 1;
+    return 0;
+}
+
 int wp_brain_name(struct wp_brain_names *s, uint64_t id, uint32_t parent, uint32_t depth, uint32_t *row)
 {
-    uint64_t *at = wp_map_at(&s->rows, id);
-
-    if (at) {
-        *row = (uint32_t)*at;
+    if (wp_brain_find(s, id, row))
         return 0;
-    }
-    if (s->n >= WP_NO_ROW - 1 || (s->n == s->cap && grow(s) < 0) || wp_map_put(&s->rows, id, s->n) < 0)
+    if (s->n >= WP_NO_ROW - 1 || (s->n == s->cap && grow(s) < 0) || put(s, id, (uint32_t)s->n) < 0)
         return WP_ENOMEM;
     *row = (uint32_t)s->n++;
     s->row[*row] = (struct wp_brain_name){.id = id, .parent = parent, .depth = depth, .claims = WP_NO_ROW, .asked_us = UINT64_MAX};

@@ -279,6 +279,7 @@ static void take_key(struct fields *f, struct wp_brain_conf *c, struct wp_str ke
 static int is_intro(struct fields *f)
 {
     struct wp_brain_conf c = f->d->conf;
+    double nic[WP_BRAIN_WORKERS_MAX];
 
     if (f->d->brain) {
         f->p--;
@@ -302,7 +303,11 @@ static int is_intro(struct fields *f)
     c.profile.cpu_tokens = c.cpu_blocks * c.block_tokens;
     if (c.block_tokens)
         c.profile.kv_bytes_per_token = (uint64_t)(c.block_bytes / c.block_tokens);
+    for (size_t i = 0; i < WP_BRAIN_WORKERS_MAX; i++)
+        nic[i] = f->d->nic[i] > 0 ? f->d->nic[i] : c.nic_bytes_per_s;
+    c.worker_nic_bytes_per_s = nic;
     f->rc = wp_brain_create(&f->d->brain, &c, f->err);
+    c.worker_nic_bytes_per_s = NULL;
     f->d->conf = c;
     return f->rc < 0 ? wp_wrap(f->err, "line %llu", (unsigned long long)f->d->line) : 0;
 }
@@ -339,6 +344,27 @@ int wp_decide_line(struct wp_decide *d, struct wp_str line, struct wp_err *err)
     default:
         return f.rc;
     }
+}
+
+int wp_decide_nic(struct wp_decide *d, struct wp_str text, struct wp_err *err)
+{
+    struct wp_str rate = text, range, from;
+    uint64_t a, b;
+    double x;
+
+    if (wp_str_split(&rate, '=', &range) && wp_str_double(rate, &x) && x > 0 && x <= 1e15) {
+        struct wp_str to = range;
+
+        (void)wp_str_split(&to, '-', &from);
+        if (!to.p)
+            to = from;
+        if (wp_str_u64(from, &a) && wp_str_u64(to, &b) && a <= b && b < WP_BRAIN_WORKERS_MAX) {
+            while (a <= b)
+                d->nic[a++] = x;
+            return 0;
+        }
+    }
+    return wp_fail(err, WP_EINVAL, "want FIRST-LAST=BYTES/S with workers below %d, got \"" WP_STR_FMT "\"", WP_BRAIN_WORKERS_MAX, WP_STR_ARG(text));
 }
 
 void wp_decide_init(struct wp_decide *d, struct wp_buf *out)

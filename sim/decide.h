@@ -24,6 +24,7 @@ struct wp_decide {
     struct wp_buf *out;        /* the caller's: answers are appended */
     uint64_t line;
     bool over; /* Q was said */
+    double nic[WP_BRAIN_WORKERS_MAX]; /* bytes/s of a worker's link where it is not I's nic; 0: that one */
     uint64_t *block;
     size_t cap;
 };
@@ -33,6 +34,9 @@ void wp_decide_init(struct wp_decide *d, struct wp_buf *out);
 void wp_decide_fini(struct wp_decide *d);
 /* One line, without its newline.  Errors: WP_ESYNTAX, WP_EINVAL, naming line and field; WP_ENOMEM. */
 int wp_decide_line(struct wp_decide *d, struct wp_str line, struct wp_err *err);
+
+/* "0-7=1e9": links of workers that are known to be slower, or faster, than I says.  Errors: WP_EINVAL. */
+int wp_decide_nic(struct wp_decide *d, struct wp_str text, struct wp_err *err);
 
 int wp_decide_main(int argc, char **argv);
 

@@ -8,17 +8,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { STDIO, POLICY, SET, SEED };
+enum { STDIO, POLICY, SET, NIC, SEED };
 static const struct wp_flag flags[] = {
     [STDIO] = {"--stdio", NULL, "lines on the standard input, answers on the standard output (the only way there is)"},
     [POLICY] = {"--policy", "NAME", "what chooses the worker (price); `warmpath policies` lists them"},
     [SET] = {"--set", "KEY=VALUE", "a setting of the policy: price.near_us=500; may be said more than once"},
+    [NIC] = {"--nic", "FIRST-LAST=BYTES/S", "links of these workers, where they are known to be others than I says; may be said more than once"},
     [SEED] = {"--seed", "N", "the same seed makes the same draws (1)"},
     {NULL, NULL, NULL},
 };
 
 struct options {
-    struct wp_brain_conf *conf;
+    struct wp_decide *d;
     bool stdio;
 };
 
@@ -33,14 +34,17 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
         o->stdio = true;
         break;
     case POLICY:
-        o->conf->policy = value;
+        o->d->conf.policy = value;
         break;
     case SET:
         (void)wp_str_split(&rest, '=', &key);
-        rc = wp_policy_set(&o->conf->policy_conf, key, rest, err);
+        rc = wp_policy_set(&o->d->conf.policy_conf, key, rest, err);
+        break;
+    case NIC:
+        rc = wp_decide_nic(o->d, rest, err);
         break;
     case SEED:
-        rc = wp_flag_u64(&flags[i], value, 0, UINT64_MAX, &o->conf->seed, err);
+        rc = wp_flag_u64(&flags[i], value, 0, UINT64_MAX, &o->d->conf.seed, err);
         break;
     }
     if (rc == WP_EINVAL)
@@ -91,7 +95,7 @@ int wp_decide_main(int argc, char **argv)
 {
     struct wp_buf out = {0};
     struct wp_decide d;
-    struct options o = {.conf = &d.conf};
+    struct options o = {.d = &d};
     struct wp_err err = WP_ERR_INIT;
     int rc;
 

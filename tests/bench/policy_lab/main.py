@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The price policy in the laboratory's simulator, against its goals.
+
+    python3 tests/bench/policy_lab/main.py LAB COMMAND [--seeds 1,2,3,4,5] [--only 7,A2] [--keep DIR] [--out FILE] [--jobs N]
+
+LAB is a copy of the laboratory with kvsim built and its traces unpacked; COMMAND is the warmpath binary.
+"""
+import argparse
+import sys
+
+import goals
+import runs
+
+
+def figure(value, must, stretch, less):
+    def within(bound):
+        return bound is not None and (value <= bound if less else value >= bound)
+
+    mark = "**" if within(stretch) else "" if within(must) else "!"
+    return f"{mark}{value:.3g}{mark}"
+
+
+def verdict(row):
+    return "stretch" if row.met(3) else "must" if row.met(2) else "**no**"
+
+
+def table(rows):
+    yield "| # | goal | must | stretch | reference | here | met |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for r in rows:
+        here = ", ".join(f"{f[0]} {figure(*f[1:])}" for f in r.figures)
+        yield f"| {r.number} | {r.text} | {r.must} | {r.stretch} | {r.reference} | {here} | {verdict(r)} |"
+
+
+def wanted(only, *numbers):
+    return not only or any(n in only for n in numbers)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("lab")
+    p.add_argument("command")
+    p.add_argument("--seeds", default="1,2,3,4,5")
+    p.add_argument("--only", default="")
+    p.add_argument("--keep", default="build/bench-policy")
+    p.add_argument("--out")
+    p.add_argument("--jobs", type=int, default=runs.default_jobs())
+    a = p.parse_args()
+    lab = runs.Lab(a.lab, a.command, a.keep, a.jobs)
+    seeds, only, rows = [int(s) for s in a.seeds.split(",")], [x for x in a.only.split(",") if x], []
+
+    def take(more):
+        for row in more if isinstance(more, list) else [more]:
+            if wanted(only, row.number):
+                rows.append(row)
+                print("\n".join(list(table([row]))[2:]), flush=True)
+
+    if wanted(only, "1", "2", "A1"):
+        take(goals.capacity(lab, seeds))
+    for g in goals.CHAT_GOALS:
+        if wanted(only, g.__name__[1:]):
+            take(g(lab, seeds))
+    if wanted(only, "18"):
+        take(goals.g18(lab, seeds[:2]))
+    if wanted(only, "A2", "A3", "A4"):
+        take(goals.agent(lab, seeds))
+    if a.out:
+        rows.sort(key=lambda r: (r.number.startswith("A"), int(r.number.lstrip("A"))))
+        with open(a.out, "w", encoding="utf-8") as f:
+            f.write("\n".join(table(rows)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
