@@ -34,7 +34,7 @@ void wp_policy_conf_init(struct wp_policy_conf *c)
         .pin_us = 40000,
         .fetch = 1,
         .fetch_margin_us = 1000,
-        .link_share = 0.1,
+        .link_share = 1,
         .hold_us = 250000,
         .hold_max = 4096,
         .hold_most_us = 60000000,

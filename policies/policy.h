@@ -143,7 +143,7 @@ struct wp_policy_conf {
     double fetch;
     /* price.fetch_margin_us, 1000: what a fetch must gain. */
     double fetch_margin_us;
-    /* price.link_share, 0.1: what of the time that a fetch keeps links busy counts as lost to others. */
+    /* price.link_share, 1: what of the time that a fetch keeps links busy counts as lost to others. */
     double link_share;
     /*
      * The router's own queue (policies/queue.h), of policies that hold.  price.hold_us, 250000: a request is held while every worker

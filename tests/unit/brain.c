@@ -28,7 +28,7 @@ static struct wp_brain *brain(uint32_t workers)
 /* A prompt of n whole blocks named from.. */
 static struct wp_brain_answer ask(struct wp_brain *b, uint64_t t, uint64_t id, uint64_t from, size_t n)
 {
-    uint64_t block[64];
+    uint64_t block[128];
     struct wp_brain_req r = {.id = id, .tokens = (uint32_t)(512 * n), .block = block, .n = n};
     struct wp_brain_answer a = {0};
     struct wp_err err = WP_ERR_INIT;
@@ -155,6 +155,160 @@ static void explain_is_one_object(void)
     wp_brain_destroy(b);
 }
 
+/* ---- held ---- */
+
+struct placed {
+    uint64_t id[64];
+    uint32_t worker[64];
+    size_t n;
+};
+
+static void on_place(void *arg, uint64_t req, const struct wp_brain_answer *a)
+{
+    struct placed *p = arg;
+
+    EXPECT_TRUE("room", p->n < 64);
+    p->id[p->n] = req;
+    p->worker[p->n++] = a->worker;
+}
+
+static void busy(struct wp_brain *b, uint64_t t, uint32_t worker, uint64_t tokens)
+{
+    wp_brain_state(b, t, t, worker, &(struct wp_brain_state){.prefill_tokens = tokens, .in_flight = 1});
+}
+
+static void requests_wait_in_the_router_and_the_short_ones_go_first(void)
+{
+    struct wp_brain *b = brain(2);
+    struct placed p = {.n = 0};
+    struct wp_brain_stats s;
+
+    busy(b, 0, 0, 40000); /* two seconds */
+    busy(b, 0, 1, 20000);
+    EXPECT_TRUE("held", ask(b, 1000, 1, 1000, 60).held);
+    EXPECT_TRUE("held", ask(b, 2000, 2, 2000, 2).held);
+    EXPECT_UINT("nobody is free", 0, wp_brain_tick(b, 3000, on_place, &p));
+    EXPECT_TRUE("it says when", wp_brain_next_us(b) > 500000 && wp_brain_next_us(b) < 900000);
+    wp_brain_stats(b, &s);
+    EXPECT_UINT("two wait", 2, s.held);
+    EXPECT_UINT("one", 1, wp_brain_tick(b, wp_brain_next_us(b), on_place, &p));
+    EXPECT_UINT("the short one", 2, p.id[0]);
+    EXPECT_UINT("to who is free", 1, p.worker[0]);
+    EXPECT_UINT("then the other", 1, wp_brain_tick(b, wp_brain_next_us(b), on_place, &p));
+    EXPECT_TRUE("nobody is held any more", wp_brain_next_us(b) == UINT64_MAX);
+    EXPECT_TRUE("held", ask(b, 1000000, 3, 3000, 60).held);
+    wp_brain_cancel(b, 1000001, 3);
+    EXPECT_TRUE("its client went away", wp_brain_next_us(b) == UINT64_MAX);
+    wp_brain_destroy(b);
+}
+
+/* The last report was seconds ago, and says busy: what was said has drained since, and nobody waits for news. */
+static void late_reports_starve_nobody(void)
+{
+    struct wp_brain *b = brain(2);
+    struct placed p = {.n = 0};
+    uint64_t t = 10000000;
+
+    for (uint32_t w = 0; w < 2; w++) /* 10 s of work, 5 s ago */
+        wp_brain_state(b, t, t - 5000000, w, &(struct wp_brain_state){.prefill_tokens = 200000, .in_flight = 20});
+    for (uint64_t k = 0; k < 20; k++)
+        EXPECT_TRUE("held", ask(b, t + k, k, 100 * k, 20).held);
+    while (p.n < 20 && t < 60000000) {
+        uint64_t next = wp_brain_next_us(b);
+
+        EXPECT_TRUE("in order", next > t);
+        t = next;
+        (void)wp_brain_tick(b, t, on_place, &p);
+    }
+    EXPECT_UINT("all of them", 20, p.n);
+    EXPECT_TRUE("as what was said drains, and each has its time", t > 14000000 && t < 22000000);
+    wp_brain_destroy(b);
+}
+
+static void a_queue_that_is_off_or_full_holds_nobody(void)
+{
+    struct wp_brain_conf conf;
+    struct wp_brain *b;
+
+    wp_brain_conf_init(&conf);
+    conf.workers = 1;
+    conf.policy_conf.hold_max = 0;
+    b = brain_with(&conf);
+    busy(b, 0, 0, 100000);
+    EXPECT_TRUE("off", !ask(b, 1, 1, 0, 5).held);
+    wp_brain_destroy(b);
+    conf.policy_conf.hold_max = 1;
+    b = brain_with(&conf);
+    busy(b, 0, 0, 100000);
+    EXPECT_TRUE("one", ask(b, 1, 1, 0, 5).held);
+    EXPECT_TRUE("and no more", !ask(b, 2, 2, 0, 5).held);
+    wp_brain_destroy(b);
+}
+
+/* ---- fetched ---- */
+
+static void a_context_is_fetched_when_who_has_it_is_busy(void)
+{
+    struct wp_brain *b = brain(2);
+    struct wp_brain_answer a = ask(b, 0, 1, 100, 60), again;
+    uint32_t other = 1 - a.worker;
+
+    serve(b, 3000000, 1, a.worker, 100, 60);
+    busy(b, 3100000, a.worker, 100000); /* five seconds */
+    again = ask(b, 3200000, 2, 100, 60);
+    EXPECT_UINT("the free one", other, again.worker);
+    EXPECT_UINT("one transfer", 1, again.n_fetch);
+    EXPECT_TRUE("all of it", again.fetch[0].source == a.worker && again.fetch[0].from == 0 && again.fetch[0].to == 60);
+    EXPECT_TRUE("soon", again.predicted_us < 1e6);
+    wp_brain_destroy(b);
+}
+
+static void what_links_really_do_is_found_out(void)
+{
+    struct wp_brain *b = brain(2);
+    struct wp_brain_answer a = ask(b, 0, 1, 100, 60), again;
+    uint32_t other = 1 - a.worker;
+
+    serve(b, 3000000, 1, a.worker, 100, 60);
+    busy(b, 3100000, a.worker, 100000);
+    again = ask(b, 3200000, 2, 100, 60);
+    EXPECT_UINT("one transfer", 1, again.n_fetch);
+    for (uint64_t i = 60; i-- > 0;) /* ten seconds for ten gigabytes */
+        wp_brain_block(b, 13300000, other, WP_BRAIN_CPU, true, 100 + i);
+    serve(b, 14000000, 2, other, 100, 60);
+    for (uint64_t i = 60; i-- > 0;) {
+        wp_brain_block(b, 14100000, other, WP_BRAIN_CPU, false, 100 + i);
+        wp_brain_block(b, 14100000, other, WP_BRAIN_GPU, false, 100 + i);
+    }
+    busy(b, 14200000, a.worker, 60000);
+    again = ask(b, 14300000, 3, 100, 60);
+    EXPECT_UINT("not again", 0, again.n_fetch);
+    wp_brain_destroy(b);
+}
+
+static void the_store_is_a_source(void)
+{
+    struct wp_brain_conf conf;
+    struct wp_brain_answer a;
+    struct wp_brain *b;
+
+    wp_brain_conf_init(&conf);
+    conf.workers = 1;
+    conf.store_blocks = 1000;
+    b = brain_with(&conf);
+    (void)ask(b, 0, 1, 100, 60);
+    wp_brain_first(b, 3000000, 1);
+    wp_brain_end(b, 3000000, 1);
+    for (uint64_t i = 60; i-- > 20;)
+        wp_brain_block(b, 3100000, WP_BRAIN_NO_WORKER, WP_BRAIN_STORE, true, 100 + i);
+    for (uint64_t i = 0; i < 25; i++)
+        wp_brain_block(b, 3100000, 0, WP_BRAIN_GPU, true, 100 + i);
+    a = ask(b, 3200000, 2, 100, 60);
+    EXPECT_UINT("one transfer", 1, a.n_fetch);
+    EXPECT_TRUE("its tail", a.fetch[0].source == WP_BRAIN_FROM_STORE && a.fetch[0].from == 25 && a.fetch[0].to == 60);
+    wp_brain_destroy(b);
+}
+
 static void it_survives_every_allocation_that_fails(void)
 {
     long live = wp_mem_live();
@@ -191,6 +345,12 @@ static const struct wp_test tests[] = {
     {"settings that make no sense are refused", settings_that_make_no_sense_are_refused},
     {"every policy answers", every_policy_answers},
     {"explain is one object", explain_is_one_object},
+    {"requests wait in the router, and the short ones go first", requests_wait_in_the_router_and_the_short_ones_go_first},
+    {"late reports starve nobody", late_reports_starve_nobody},
+    {"a queue that is off or full holds nobody", a_queue_that_is_off_or_full_holds_nobody},
+    {"a context is fetched when who has it is busy", a_context_is_fetched_when_who_has_it_is_busy},
+    {"what links really do is found out", what_links_really_do_is_found_out},
+    {"the store is a source", the_store_is_a_source},
     {"it survives every allocation that fails", it_survives_every_allocation_that_fails},
     {NULL, NULL},
 };
