@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "policies/decision_impl.h"
 #include "policies/policy.h"
 
 #include "policies/pick.h"
@@ -134,6 +135,17 @@ int wp_policy_set(struct wp_policy_conf *c, struct wp_str key, struct wp_str val
     return wp_fail(err, WP_EINVAL, "unknown setting \"policy." WP_STR_FMT "\"%s%s%s",
                    WP_STR_ARG(key), near ? "; did you mean \"policy." : "", near ? near : "",
                    near ? "\"?" : "");
+}
+
+size_t wp_policy_settings(const struct wp_policy_conf *c, struct wp_decision_setting s[], size_t cap)
+{
+    size_t n = 0;
+
+    for (; n < ROWS && n < cap; n++) {
+        s[n].name = rows[n].name;
+        memcpy(&s[n].value, (const char *)c + rows[n].at, sizeof s[n].value);
+    }
+    return n;
 }
 
 static int unknown(const char *name, struct wp_err *err)

@@ -155,6 +155,12 @@ static const struct wp_conf_key log_rows[] = {
     {0},
 };
 
+static const struct wp_conf_key record_rows[] = {
+    ROW("file", STR, "", "file that every decision is written to, for `warmpath replay --decisions`; empty: none; needs a restart", C(record.file), RESTART),
+    ROW("max_bytes", BYTES, "1Gi", "how large it may get: then it becomes FILE.old, and a new one is begun; needs a restart", C(record.max_bytes), RESTART, RANGE(65536, 1099511627776.0)),
+    {0},
+};
+
 static const struct wp_conf_key rows[] = {
     TABLE("listen", listen_rows),
     {.name = "models", .type = WP_CONF_LIST, .rows = model_rows, C(models), .count = offsetof(struct wp_config, n_models), .size = sizeof(struct wp_config_model)},
@@ -165,6 +171,7 @@ static const struct wp_conf_key rows[] = {
     TABLE("retry", retry_rows),
     TABLE("health", health_rows),
     TABLE("index", index_rows),
+    TABLE("record", record_rows),
     TABLE("log", log_rows),
     ROW("doctor", BOOL, "true", "looks for clients that break their own prefix cache: GET /doctor", C(doctor)),
     ROW("threads", U32, "1", "loops that serve, one a thread; needs a restart", C(threads), RESTART, RANGE(1, 256)),

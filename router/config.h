@@ -111,6 +111,10 @@ struct wp_config {
         enum wp_log_level level;
         enum wp_log_format format;
     } log;
+    struct {
+        char *file; /* "": none */
+        uint64_t max_bytes;
+    } record;
     bool doctor; /* clients that break their own prefix cache are looked for */
     uint32_t threads;
 };

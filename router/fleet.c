@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/fleet_inner.h"
+#include "router/recorder.h"
 #include "router/verify.h"
 
 #include "base/clock.h"
@@ -142,6 +143,8 @@ int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct 
         f->policy->ops->destroy(f->policy);
     f->policy = fresh;
     snprintf(f->policy_name, sizeof f->policy_name, "%s", conf->policy.name);
+    if (f->recorder)
+        wp_recorder_policy(f->recorder, conf->policy.name, &conf->policy.conf);
     f->conf = conf;
     WP_LIST_EACH(&f->workers, at)
     wp_worker_costs(WP_CONTAINER(at, struct wp_worker, link), conf);
@@ -193,6 +196,14 @@ int wp_fleet_take_holders(struct wp_fleet *f, struct wp_worker *w, struct wp_err
         }
     }
     return 0;
+}
+
+void wp_fleet_record(struct wp_fleet *f, struct wp_recorder *r)
+{
+    lock(f);
+    f->recorder = r;
+    wp_recorder_policy(r, f->policy_name, &f->conf->policy.conf);
+    unlock(f);
 }
 
 static struct wp_worker *find(struct wp_fleet *f, struct wp_str id)

@@ -24,6 +24,8 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
 int wp_fleet_restore(struct wp_fleet *f, const char *file, struct wp_err *err);
 void wp_fleet_restored(struct wp_fleet *f); /* after the configured workers: what is of others is dropped */
 struct wp_warm_rank *wp_fleet_take_warm(struct wp_fleet *f, struct wp_worker *w, uint32_t rank); /* the caller's to free; NULL: none */
+struct wp_recorder;
+void wp_fleet_record(struct wp_fleet *f, struct wp_recorder *r); /* of every decision from now on; it must outlive the fleet */
 void wp_fleet_destroy(struct wp_fleet *f); /* after every placement has ended */
 
 /* Workers.  Errors of add: WP_EEXIST (the id is taken), WP_ENOMEM, WP_EINVAL. */
@@ -126,6 +128,7 @@ struct wp_placement {
     uint32_t space;
     uint32_t tokens, hit_tokens, hit_tier[WP_TIERS];
     double ttft_us; /* predicted; NaN: none */
+    double actual_us; /* NaN before its first token */
     uint64_t record, placed_us;
     uint32_t claimed_blocks; /* leading blocks that the rank's KV events claimed */
     bool claim_sure;         /* and none of them in doubt */

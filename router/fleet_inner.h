@@ -36,6 +36,7 @@ struct wp_fleet {
     char policy_name[24];
     const struct wp_config *conf; /* the present one; the router keeps it alive until the next configure */
     struct wp_records records;
+    struct wp_recorder *recorder; /* NULL: none */
     struct wp_sticky sticky;
     struct wp_rng rng;
     struct wp_list ratios;

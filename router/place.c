@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "index/identity.h"
 #include "router/match.h"
+#include "router/recorder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -271,26 +272,55 @@ struct wp_worker *wp_fleet_idlest(struct wp_fleet *f, struct wp_str model, const
 /* The chosen one first, then the cheapest; candidates without a price stay in order. */
 static void keep_best(struct wp_fleet *f, struct wp_record *r, size_t n, size_t chosen)
 {
-    r->candidate[r->n++] = f->shown[chosen];
+    size_t best[WP_RECORD_CANDIDATES] = {chosen};
+
+    r->n = 1;
     for (size_t i = 0; i < n; i++) {
         size_t at = r->n;
         double price = f->verdict[i].price;
 
         if (i == chosen)
             continue;
-        while (at > 1 && price < r->candidate[at - 1].verdict.price)
+        while (at > 1 && price < f->verdict[best[at - 1]].price)
             at--;
         if (at == WP_RECORD_CANDIDATES)
             continue;
         if (r->n == WP_RECORD_CANDIDATES)
             r->n--;
-        memmove(&r->candidate[at + 1], &r->candidate[at], (r->n - at) * sizeof r->candidate[0]);
-        r->candidate[at] = f->shown[i];
+        memmove(&best[at + 1], &best[at], (r->n - at) * sizeof best[0]);
+        best[at] = i;
         r->n++;
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        r->candidate[i] = f->shown[best[i]];
+        wp_candidate_seen(&r->candidate[i], &f->view[best[i]]);
     }
 }
 
-static uint64_t record(struct wp_fleet *f, const struct wp_want *want, size_t n, size_t chosen, uint64_t now_us, uint64_t draw)
+static const char *candidate_name(void *arg, size_t i)
+{
+    return ((const struct wp_fleet *)arg)->candidate[i].worker->conf.id;
+}
+
+/* id 0: somebody only asked. */
+static void record_whole(struct wp_fleet *f, size_t n, size_t chosen, uint64_t id)
+{
+    struct wp_decision d = {.id = id,
+                            .wall_us = wp_wall_us(),
+                            .placed = id != 0,
+                            .ask = &f->ask,
+                            .w = f->view,
+                            .v = f->verdict,
+                            .n = n,
+                            .chosen = chosen,
+                            .name = candidate_name,
+                            .arg = f};
+
+    if (f->recorder)
+        wp_recorder_decision(f->recorder, &d);
+}
+
+static uint64_t record(struct wp_fleet *f, const struct wp_want *want, const struct wp_placement *p, size_t n, size_t chosen, uint64_t now_us, uint64_t draw)
 {
     struct wp_record *r = wp_records_new(&f->records);
 
@@ -309,6 +339,11 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, size_t n,
     r->exact = want->prompt && want->prompt->kind == WP_PROMPT_TOKENS;
     r->n_workers = n;
     r->predicted_ttft_us = f->verdict[chosen].ttft_us;
+    r->low_us = p->low_us;
+    r->high_us = p->high_us;
+    r->settings = f->conf->policy.conf;
+    r->room = f->ask.room;
+    r->queued = f->ask.queued;
     keep_best(f, r, n, chosen);
     return r->id;
 }
@@ -428,7 +463,8 @@ enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *wa
         begin(f, want, p, chosen, now);
         if (f->policy->ops->placed)
             f->policy->ops->placed(f->policy, &f->ask, &f->view[chosen]);
-        p->record = record(f, want, n, chosen, now, draw);
+        p->record = record(f, want, p, n, chosen, now, draw);
+        record_whole(f, n, chosen, p->record);
     }
     pthread_mutex_unlock(&f->lock);
     return chosen < n ? WP_PLACED : no;
@@ -445,6 +481,8 @@ int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_b
     pthread_mutex_lock(&f->lock);
     n = wp_fleet_candidates(f, want, now, &no, &why, &retry);
     chosen = n ? wp_fleet_choose(f, want, n, now, wp_rng_next(&f->rng)) : WP_NO_WORKER;
+    if (n)
+        record_whole(f, n, chosen, 0);
     rc = wp_buf_adds(out, "{\"chosen\":");
     rc = rc ? rc : chosen < n ? wp_buf_json(out, wp_str_of(f->candidate[chosen].worker->conf.id)) : wp_buf_adds(out, "null");
     if (rc == 0 && chosen < n)
@@ -457,8 +495,11 @@ int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_b
                                                                                          : "none");
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = i ? wp_buf_adds(out, ",") : 0;
+        wp_candidate_seen(&f->shown[i], &f->view[i]);
         rc = rc ? rc : wp_candidate_json(&f->shown[i], out);
     }
+    rc = rc ? rc : wp_buf_adds(out, "]");
+    rc = rc ? rc : wp_settings_json(&f->conf->policy.conf, &f->ask.room, f->ask.queued, out);
     pthread_mutex_unlock(&f->lock);
-    return rc ? rc : wp_buf_adds(out, "]}");
+    return rc ? rc : wp_buf_adds(out, "}");
 }

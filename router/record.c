@@ -2,6 +2,7 @@
 #include "router/record.h"
 
 #include "base/mem.h"
+#include "policies/decision.h"
 
 #include <math.h>
 
@@ -22,7 +23,7 @@ struct wp_record *wp_records_new(struct wp_records *r)
 {
     struct wp_record *rec = &r->ring[r->next % WP_RECORDS];
 
-    *rec = (struct wp_record){.id = r->next++, .predicted_ttft_us = NAN, .actual_ttft_us = NAN};
+    *rec = (struct wp_record){.id = r->next++, .predicted_ttft_us = NAN, .actual_ttft_us = NAN, .low_us = NAN, .high_us = NAN};
     return rec;
 }
 
@@ -50,6 +51,64 @@ static int tiers(struct wp_buf *b, const uint32_t tier[WP_TIERS])
     return rc;
 }
 
+void wp_candidate_seen(struct wp_candidate *c, const struct wp_worker_view *v)
+{
+    c->costs = v->profile ? *v->profile : *wp_profile_default();
+    c->wait_us = v->wait_us;
+    c->pinned = v->pinned;
+    c->correction = v->correction;
+    c->error = v->error;
+    c->kv_tokens = v->kv_tokens;
+    c->decoding = v->decoding;
+    c->fresh_blocks = v->fresh_blocks;
+    c->block_size = v->block_size;
+}
+
+static int numbers(struct wp_buf *b, const char *const key[], const double x[], size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = i ? wp_buf_adds(b, ",") : 0;
+        rc = rc ? rc : number(b, key[i], x[i]);
+    }
+    return rc;
+}
+
+static int seen_json(const struct wp_candidate *c, struct wp_buf *b)
+{
+    static const char *const seen[] = {"wait_us", "decoding", "kv_tokens", "pinned", "fresh_blocks", "block_size", "correction", "error"};
+    static const char *const costs[] = {"speed", "a_us", "b_us", "t_c_us", "tw_us", "tov_us", "e_us", "d_us", "budget", "kv_bytes_per_token",
+                                        "cpu_bytes_per_s", "disk_bytes_per_s", "remote_bytes_per_s"};
+    const struct wp_profile *p = &c->costs;
+    const double x[] = {c->wait_us, c->decoding, (double)c->kv_tokens, c->pinned, c->fresh_blocks, c->block_size, c->correction, c->error};
+    const double y[] = {p->speed, p->a_us, p->b_us, p->t_c_us, p->tw_us, p->tov_us, p->e_us, p->d_us, p->budget, (double)p->kv_bytes_per_token,
+                        p->cpu_bytes_per_s, p->disk_bytes_per_s, p->remote_bytes_per_s};
+    int rc = wp_buf_adds(b, ",\"seen\":{");
+
+    rc = rc ? rc : numbers(b, seen, x, sizeof x / sizeof x[0]);
+    rc = rc ? rc : wp_buf_adds(b, "},\"costs\":{");
+    rc = rc ? rc : numbers(b, costs, y, sizeof y / sizeof y[0]);
+    return rc ? rc : wp_buf_adds(b, "}");
+}
+
+int wp_settings_json(const struct wp_policy_conf *c, const struct wp_room_price *room, bool queued, struct wp_buf *b)
+{
+    struct wp_decision_setting s[WP_DECISION_SETTINGS];
+    size_t n = wp_decision_settings(c, s);
+    int rc = wp_buf_adds(b, ",\"settings\":{");
+
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = i ? wp_buf_adds(b, ",") : 0;
+        rc = rc ? rc : number(b, s[i].name, s[i].value);
+    }
+    rc = rc ? rc : wp_buf_printf(b, "},\"room\":{\"tuned\":%s,", room->tuned ? "true" : "false");
+    rc = rc ? rc : number(b, "block_us", room->block_us);
+    rc = rc ? rc : wp_buf_adds(b, ",");
+    rc = rc ? rc : number(b, "delays", room->delays);
+    return rc ? rc : wp_buf_printf(b, "},\"queued\":%s", queued ? "true" : "false");
+}
+
 int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
 {
     bool any = false;
@@ -75,6 +134,7 @@ int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
     rc = rc ? rc : number(b, "step_us", c->verdict.step_us);
     rc = rc ? rc : wp_buf_adds(b, ",");
     rc = rc ? rc : number(b, "ttft_us", c->verdict.ttft_us);
+    rc = rc ? rc : seen_json(c, b);
     return rc ? rc : wp_buf_adds(b, "}");
 }
 
@@ -95,7 +155,13 @@ int wp_record_json(const struct wp_record *r, struct wp_buf *b)
             rc = wp_buf_adds(b, ",");
         rc = rc ? rc : wp_candidate_json(&r->candidate[i], b);
     }
-    rc = rc ? rc : wp_buf_adds(b, "],");
+    rc = rc ? rc : wp_buf_adds(b, "]");
+    rc = rc ? rc : wp_settings_json(&r->settings, &r->room, r->queued, b);
+    rc = rc ? rc : wp_buf_adds(b, ",");
+    rc = rc ? rc : number(b, "predicted_low_us", r->low_us);
+    rc = rc ? rc : wp_buf_adds(b, ",");
+    rc = rc ? rc : number(b, "predicted_high_us", r->high_us);
+    rc = rc ? rc : wp_buf_adds(b, ",");
     rc = rc ? rc : number(b, "predicted_ttft_us", r->predicted_ttft_us);
     rc = rc ? rc : wp_buf_adds(b, ",");
     rc = rc ? rc : number(b, "actual_ttft_us", r->actual_ttft_us);

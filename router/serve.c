@@ -15,6 +15,7 @@
 #include "router/gate.h"
 #include "router/machine.h"
 #include "router/probe.h"
+#include "router/recorder.h"
 #include "router/snapshot.h"
 
 #include <signal.h>
@@ -29,6 +30,7 @@ struct serve {
     struct wp_prober *prober;
     struct wp_feed_desk *desk;
     struct wp_snapshots *snapshots;
+    struct wp_recorder *recorder;
     uv_signal_t hup, term, intr;
     unsigned open; /* signal handles and the admin server, until closed */
     bool closing;
@@ -49,12 +51,13 @@ static const struct wp_flag flags[] = {
     {"--policy", "NAME", "how a worker is chosen (price); see `warmpath policies`"},
     {"--threads", "N", "event loops (1)"},
     {"--log-level", "LEVEL", "error, warn, info or debug (info)"},
+    {"--record", "FILE", "write every decision there, for `warmpath replay --decisions`"},
     {"--set", "KEY=VALUE", "any key of the configuration, as in policy.price.room_us=5000; see `warmpath help config`"},
     {NULL, NULL, NULL},
 };
-enum { F_FILE, F_LISTEN, F_ADMIN, F_WORKER, F_MODEL, F_POLICY, F_THREADS, F_LOG, F_SET };
+enum { F_FILE, F_LISTEN, F_ADMIN, F_WORKER, F_MODEL, F_POLICY, F_THREADS, F_LOG, F_RECORD, F_SET };
 static const char *const flag_keys[] = {[F_LISTEN] = "listen.api", [F_ADMIN] = "listen.admin", [F_POLICY] = "policy.name",
-                                        [F_THREADS] = "threads",   [F_LOG] = "log.level"};
+                                        [F_THREADS] = "threads",   [F_LOG] = "log.level", [F_RECORD] = "record.file"};
 
 static int keep(char **list, size_t *n, const char *prefix, const char *value, struct wp_err *err)
 {
@@ -462,6 +465,13 @@ static int start(struct serve *s, struct wp_err *err)
     if (rc == 0)
         wp_counters_make(&r->count, r->metrics);
     rc = rc ? rc : wp_fleet_create(&r->fleet, conf, r->metrics, err);
+    if (rc == 0)
+        wp_recorder_metrics(r->metrics);
+    if (rc == 0 && conf->record.file[0]) {
+        rc = wp_recorder_create(&s->recorder, conf->record.file, conf->record.max_bytes, r->metrics, err);
+        if (rc == 0)
+            wp_fleet_record(r->fleet, s->recorder);
+    }
     rc = rc ? rc : wp_doctor_create(&r->doctor, r->metrics, err);
     if (rc == 0)
         restore(r->fleet, conf);
@@ -503,6 +513,7 @@ static void finish(struct serve *s)
     wp_snapshots_destroy(s->snapshots);
     wp_doctor_destroy(r->doctor);
     wp_fleet_destroy(r->fleet);
+    wp_recorder_destroy(s->recorder);
     wp_metrics_destroy(r->metrics);
     wp_settings_unref(r->settings);
     for (size_t i = 0; i < s->n_set; i++)

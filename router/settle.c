@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "index/identity.h"
+#include "router/recorder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -98,6 +99,7 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
     if (!w || p->first_seen)
         return;
     p->first_seen = true;
+    p->actual_us = actual;
     pthread_mutex_lock(&f->lock);
     wp_load_first(&p->rank->load, &p->item, &w->profile, now);
     p->rank->more_waiting -= p->more;
@@ -152,6 +154,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
     r = wp_records_at(&f->records, p->record);
     if (r)
         snprintf(r->outcome, sizeof r->outcome, "%s", wp_outcome_names[o]);
+    if (f->recorder)
+        wp_recorder_outcome(f->recorder, p->record, p->actual_us, wp_outcome_names[o]);
     if (wp_fleet_rank_gone(p) && p->rank->load.in_flight == 0)
         wp_index_drop(f->index, p->rank->holder);
     if (p->rank->old)

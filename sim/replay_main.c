@@ -6,6 +6,7 @@
 #include "sim/replay.h"
 #include "base/flags.h"
 #include "base/mem.h"
+#include "sim/decisions.h"
 #include "sim/policy_set.h"
 #include "sim/put.h"
 
@@ -16,7 +17,7 @@ enum { RUNS_MAX = 32, SETS_MAX = 64 };
 
 /* clang-format off */
 enum flag {
-    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_SET
+    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_DECISIONS, F_SET
 };
 static const struct wp_flag flags[] = {
     [F_TRACE]    = {"--trace", "FILE", "requests in Mooncake's form, plain or .gz"},
@@ -32,13 +33,14 @@ static const struct wp_flag flags[] = {
     [F_WARMUP]   = {"--warmup", "SHARE", "of the trace's time, left out of the figures (0.1)"},
     [F_JSON]     = {"--json", "FILE", "write the figures there too; -: to stdout"},
     [F_CAPACITY] = {"--capacity", NULL, "find the highest scale with 90 % within SLO, and show the figures there"},
+    [F_DECISIONS] = {"--decisions", "FILE", "instead: makes the decisions of `serve --record FILE` again, and says which come out otherwise"},
     [F_SET]      = {"--set", "KEY=VALUE", "policy.*, fleet.* and slo.*: see docs/replay.md"},
     {NULL, NULL, NULL},
 };
 /* clang-format on */
 
 struct options {
-    const char *trace, *policy, *json;
+    const char *trace, *policy, *json, *decisions;
     uint64_t workers, requests;
     struct wp_plays_conf plays;
     double stale_ms;
@@ -91,6 +93,9 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
     switch ((enum flag)i) {
     case F_TRACE:
         o->trace = value;
+        return 0;
+    case F_DECISIONS:
+        o->decisions = value;
         return 0;
     case F_POLICY:
         o->policy = value;
@@ -374,6 +379,8 @@ static int replay(const struct options *o, struct wp_err *err)
     size_t n = 0;
     int rc;
 
+    if (o->decisions)
+        return wp_decisions_run(o->decisions, err);
     if (!o->trace)
         return wp_fail(err, WP_EUSAGE, "want --trace FILE; see --help");
     rc = read_columns(c, &n, o, err);
