@@ -87,7 +87,7 @@ struct wp_brain {
     struct wp_rng rng;
     uint64_t now_us;
     struct wp_brain_names names;
-    struct wp_brain_later stores, removals;
+    struct wp_brain_later stores, removals, sorted;
     struct wp_brain_worker *worker;
     struct wp_map flights; /* request -> struct wp_brain_flight */
     struct wp_links links; /* the store's is the last one */

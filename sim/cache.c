@@ -37,7 +37,7 @@ int wp_cache_init(struct wp_cache *c, uint64_t cap, uint64_t seed, struct wp_err
     if (cap > WP_CACHE_MAX)
         return wp_fail(err, WP_ETOOBIG, "want at most %d blocks in a tier, got %llu", WP_CACHE_MAX,
                        (unsigned long long)cap);
-    while (buckets < cap)
+    while (buckets < 2 * cap) /* chains of more than one are rare, and each is a line of memory */
         buckets *= 2;
     c->node = wp_calloc(cap + 1, sizeof *c->node);
     c->bucket = wp_calloc(buckets, sizeof *c->bucket);
