@@ -1,31 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "index/book.h"
+#include "index/book_impl.h"
 
 #include "base/err.h"
 
 #include <assert.h>
 
-enum {
-    LINE = sizeof(struct wp_book_bucket),
-    PAGE_BUCKETS = WP_PAGE / LINE,
-    USED = (1 << WP_BOOK_WAYS) - 1, /* in a bucket's state */
-    SIDE = 1 << WP_BOOK_WAYS,       /* of the first way */
-    AWAY = SIDE << WP_BOOK_WAYS,    /* one key that stands elsewhere */
-    AWAY_BITS = 14,            /* more of one home than these can count do not meet by chance */
-    SIEVE = AWAY << AWAY_BITS, /* the first of the bits that say which those may be */
-    SIEVE_BITS = 8,
-    BUCKETS_MAX = 1 << 28,
-    BEAT = 8,
-    DROP_PAGES = 16, /* given back at a time */
-};
-
 _Static_assert(sizeof(struct wp_book_bucket) == 64, "a bucket is a cache line");
-
-/* Entries that a table takes: nine tenths. */
-static size_t room(uint32_t buckets)
-{
-    return (size_t)buckets * 9 / 2;
-}
 
 /* Buckets for so many entries: a power of two below a page, then whole pages; 0: too many. */
 static uint32_t buckets_for(size_t entries)
@@ -46,131 +26,6 @@ static size_t table_bytes(uint32_t buckets)
     if (!buckets)
         return 0;
     return buckets < PAGE_BUCKETS ? (size_t)(buckets + 1) * LINE : (size_t)buckets * LINE;
-}
-
-static inline uint32_t away_of(uint32_t state)
-{
-    return state / AWAY & ((1u << AWAY_BITS) - 1);
-}
-
-/* The bit of the sieve for a key of that hash; homes are made of its upper half. */
-static inline uint32_t sieve_bit(uint64_t hash)
-{
-    return (uint32_t)SIEVE << ((uint64_t)(uint32_t)hash * SIEVE_BITS >> 32);
-}
-
-/* Where a key of that hash belongs. */
-struct home {
-    uint32_t at, side;
-};
-
-static inline struct home home_of(const struct wp_book *b, uint64_t hash)
-{
-    uint32_t old = wp_book_home(hash, b->side[!b->now].buckets);
-
-    if (old - b->left < b->n_left)
-        return (struct home){old, !b->now};
-    return (struct home){wp_book_home(hash, b->side[b->now].buckets), b->now};
-}
-
-static inline uint32_t after(const struct wp_book *b, uint32_t i, uint32_t side)
-{
-    return i + 1 == b->side[side].end ? 0 : i + 1;
-}
-
-/* Where the key belongs has been reckoned; there is room. */
-static inline void place(struct wp_book *b, struct home h, uint64_t hash, uint64_t key,
-                         uint32_t value)
-{
-    uint32_t i = h.at, way;
-    struct wp_book_bucket *k;
-
-    while ((b->at[i].state & USED) == USED)
-        i = after(b, i, h.side);
-    k = &b->at[i];
-    way = (uint32_t)__builtin_ctz(~k->state);
-    k->key[way] = key;
-    k->value[way] = value;
-    k->state = (k->state & ~((uint32_t)SIDE << way)) | 1u << way | h.side * SIDE << way;
-    if (i == h.at)
-        return;
-    b->at[h.at].state = (b->at[h.at].state + AWAY) | sieve_bit(hash);
-    b->side[h.side].wrapped += i < h.at;
-}
-
-/* One of the home's keys no longer stands elsewhere; without any, the sieve is empty again. */
-static void one_back(struct wp_book *b, uint32_t home)
-{
-    uint32_t state = b->at[home].state - AWAY;
-
-    b->at[home].state = away_of(state) ? state : state % AWAY;
-}
-
-/* Takes way `way` of bucket i out of use.  Its home's count is the caller's. */
-static void vacate(struct wp_book *b, uint32_t i, uint32_t way, struct home h)
-{
-    b->at[i].state &= ~(1u << way);
-    b->side[h.side].wrapped -= i < h.at;
-}
-
-/* The ways of a bucket that hold the key: none or one. */
-static inline uint32_t match(const struct wp_book_bucket *k, uint64_t key)
-{
-    uint32_t m = 0;
-
-    for (uint32_t way = 0; way < WP_BOOK_WAYS; way++)
-        m |= (uint32_t)(k->key[way] == key) << way;
-    return m & k->state;
-}
-
-/* The ways of bucket i that are in use and of that side. */
-static inline uint32_t of_side(const struct wp_book *b, uint32_t i, uint32_t side)
-{
-    uint32_t state = b->at[i].state, other = state / SIDE ^ (side ? 0 : USED);
-
-    return state & other & USED;
-}
-
-static inline bool lives_at(const struct wp_book *b, uint64_t key, struct home h)
-{
-    return wp_book_home(wp_book_hash(b->secret, key), b->side[h.side].buckets) == h.at;
-}
-
-/* How many of bucket i's entries have that home. */
-static uint32_t of_home(const struct wp_book *b, uint32_t i, struct home h)
-{
-    uint32_t n = 0;
-
-    for (uint32_t m = of_side(b, i, h.side); m; m &= m - 1)
-        n += lives_at(b, b->at[i].key[__builtin_ctz(m)], h);
-    return n;
-}
-
-struct spot {
-    struct home home;
-    uint32_t at, way;
-};
-
-static inline bool locate(const struct wp_book *b, uint64_t key, struct spot *s)
-{
-    uint64_t hash = wp_book_hash(b->secret, key);
-    uint32_t away, m, state;
-
-    if (!b->at)
-        return false;
-    s->home = home_of(b, hash);
-    s->at = s->home.at;
-    m = match(&b->at[s->at], key);
-    state = b->at[s->at].state;
-    away = state & sieve_bit(hash) ? away_of(state) : 0;
-    while (!m && away) {
-        s->at = after(b, s->at, s->home.side);
-        m = match(&b->at[s->at], key);
-        if (!m)
-            away -= of_home(b, s->at, s->home);
-    }
-    s->way = (uint32_t)__builtin_ctz(m | 1u << WP_BOOK_WAYS);
-    return m != 0;
 }
 
 uint32_t *wp_book_find(const struct wp_book *b, uint64_t key)
@@ -251,11 +106,6 @@ static void move_some(struct wp_book *b, uint32_t homes)
         drop(b, passed);
     if (!b->n_left)
         *old = (struct wp_book_side){0};
-}
-
-static bool moving(const struct wp_book *b)
-{
-    return b->side[!b->now].buckets != 0;
 }
 
 /* From now on homes are reckoned by that size. */
@@ -374,7 +224,7 @@ static void shrink(struct wp_book *b)
 }
 
 /* Eight times as many homes at every eighth put or del: their lines are next to each other. */
-static void work(struct wp_book *b)
+void wp_book_work(struct wp_book *b)
 {
     if (moving(b) && ++b->beat % BEAT == 0)
         move_some(b, BEAT * (grows(b) ? 4 : 16));
@@ -416,27 +266,12 @@ int wp_book_expect(struct wp_book *b, uint64_t secret, size_t n, struct wp_budge
     return rc;
 }
 
-uint32_t *wp_book_add(struct wp_book *b, uint64_t key, uint32_t value)
-{
-    struct spot s;
-
-    if (b->n < room(b->side[b->now].buckets))
-        work(b);
-    if (locate(b, key, &s))
-        return &b->at[s.at].value[s.way];
-    assert(b->n < room(b->side[b->now].buckets));
-    place(b, s.home, wp_book_hash(b->secret, key), key, value);
-    b->n++;
-    b->owed -= b->owed > 0;
-    return NULL;
-}
-
 void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value)
 {
     uint64_t hash;
 
     assert(b->n < room(b->side[b->now].buckets));
-    work(b);
+    wp_book_work(b);
     hash = wp_book_hash(b->secret, key);
     place(b, home_of(b, hash), hash, key, value);
     b->n++;
@@ -486,24 +321,29 @@ static void call_home(struct wp_book *b, uint32_t i)
     }
 }
 
+void wp_book_del_at(struct wp_book *b, const struct spot *s)
+{
+    vacate(b, s->at, s->way, s->home);
+    if (s->at != s->home.at)
+        one_back(b, s->home.at);
+    b->n--;
+    if (!b->n && !b->owed && !b->least) {
+        clear(b);
+        return;
+    }
+    call_home(b, s->at);
+    if (!moving(b) && nearly_empty(b))
+        shrink(b);
+    wp_book_work(b);
+}
+
 bool wp_book_del(struct wp_book *b, uint64_t key)
 {
     struct spot s;
 
     if (!locate(b, key, &s))
         return false;
-    vacate(b, s.at, s.way, s.home);
-    if (s.at != s.home.at)
-        one_back(b, s.home.at);
-    b->n--;
-    if (!b->n && !b->owed && !b->least) {
-        clear(b);
-        return true;
-    }
-    call_home(b, s.at);
-    if (!moving(b) && nearly_empty(b))
-        shrink(b);
-    work(b);
+    wp_book_del_at(b, &s);
     return true;
 }
 

@@ -81,8 +81,6 @@ int wp_book_expect(struct wp_book *b, uint64_t secret, size_t n, struct wp_budge
 /* NULL: not there.  The value may be changed in place; the pointer is good until the next call but a find. */
 uint32_t *wp_book_find(const struct wp_book *b, uint64_t key);
 void wp_book_put(struct wp_book *b, uint64_t key, uint32_t value); /* not there yet; after a reserve; never fails */
-/* The same, unless it is there: then it is left alone, and where its value stands is returned.  After a reserve. */
-uint32_t *wp_book_add(struct wp_book *b, uint64_t key, uint32_t value);
 bool wp_book_del(struct wp_book *b, uint64_t key);                 /* false: was not there */
 
 /*
@@ -120,22 +118,38 @@ static inline uint32_t wp_book_home(uint64_t hash, uint32_t buckets)
 }
 
 /*
- * Brings the lines of n keys' homes into the cache.  These are loads, not prefetches: a load that misses waits for its page's address too, and
- * many of them wait at the same time.  Returns something made of them, so that they are not left out.
+ * Many at a time (book_run.c).  A key's line is a miss, mostly of the cache and of the page's address too; called for
+ * sixteen keys ahead they come while others are worked on.  One a key worked on: of a burst of prefetches what the core
+ * has no buffer for is lost.
  */
-static inline uint32_t wp_book_touch(const struct wp_book *b, const uint64_t key[], size_t n)
+enum { WP_BOOK_AHEAD = 16 };
+
+static inline void wp_book_prefetch(const struct wp_book *b, uint64_t key)
 {
-    uint32_t all = 0;
+    uint64_t hash = wp_book_hash(b->secret, key);
+    uint32_t home = wp_book_home(hash, b->side[!b->now].buckets);
 
-    for (size_t i = 0; b->at && i < n; i++) {
-        uint64_t hash = wp_book_hash(b->secret, key[i]);
-        uint32_t home = wp_book_home(hash, b->side[!b->now].buckets);
-
-        if (home - b->left >= b->n_left)
-            home = wp_book_home(hash, b->side[b->now].buckets);
-        all ^= b->at[home].state;
-    }
-    return all;
+    if (home - b->left >= b->n_left)
+        home = wp_book_home(hash, b->side[b->now].buckets);
+    __builtin_prefetch(b->at + home);
+    /* gcc takes a function that only prefetches for a pure one, and leaves its calls out */
+    __asm__ volatile("" : : "r"(home));
 }
+
+/*
+ * key[0] .. key[n - 1] with value, value + 1 and so on, up to the first that is there already: that one and what follows
+ * is left alone.  Returns how many were put.  After a reserve of n; never fails.
+ */
+uint32_t wp_book_add_run(struct wp_book *b, const uint64_t key[], uint32_t n, uint32_t value);
+
+struct wp_book_found {
+    uint64_t hash;
+    uint32_t at, way, value;
+    bool there;
+};
+/* Looks for key[0 .. n), whose lines were called for. */
+void wp_book_find_run(const struct wp_book *b, const uint64_t key[], uint32_t n, struct wp_book_found found[]);
+/* Deletes what was found since the last put.  False: it has gone meanwhile. */
+bool wp_book_del_found(struct wp_book *b, uint64_t key, const struct wp_book_found *found);
 
 #endif

@@ -6,14 +6,12 @@
  */
 #include "index/inside.h"
 
-enum { AHEAD = 16 };
+enum { AHEAD = WP_BOOK_AHEAD };
 
-/* The next keys' lines come in together. */
-static void touch(const struct wp_book *b, const uint64_t key[], size_t n)
+static void call_for(const struct wp_book *b, const uint64_t key[], size_t n)
 {
-    uint32_t lines = wp_book_touch(b, key, n < AHEAD ? n : AHEAD);
-
-    __asm__ volatile("" : : "r"(lines)); /* they are read, whatever comes of it */
+    for (size_t i = 0; i < n && i < AHEAD; i++)
+        wp_book_prefetch(b, key[i]);
 }
 
 /* Nothing about the holder that needs a look at each block. */
@@ -91,13 +89,14 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
     struct wp_shelf *shelf = wp_shelf_make(ix, ev->holder, ev->space, ev->group, -1);
     uint64_t span[2 * WP_SEGMENT],
         look = wp_look((uint8_t)(1u << ev->tier), (uint8_t)(1u << ev->tier));
-    unsigned from, n, spans, done = 0;
+    unsigned from, n, spans, fresh = 0, done;
     uint64_t mixed = 0;
     wp_u128 held;
     uint32_t run;
 
     if (!shelf || ev->vague || !is_plain(&ix->holders[ev->holder]))
         return 0;
+    call_for(&shelf->book, ev->engine + i, ev->n - i); /* they come while the run is looked for */
     run = run_below(ix, ev, *place, i, &from);
     if (!run)
         return 0;
@@ -107,13 +106,11 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
         return 0;
     spans = wp_spans_get(ix, run, ev->holder, span);
     held = held_of(span, spans) >> from;
-    for (; done < n && !(held >> done & 1); done++) {
-        if (done % AHEAD == 0)
-            touch(&shelf->book, ev->engine + i + done, n - done);
-        if (wp_book_add(&shelf->book, ev->engine[i + done], wp_place(run, from + done)))
-            break;
-        mixed += wp_index_mix(ev->engine[i + done], ev->group);
-    }
+    while (fresh < n && !(held >> fresh & 1))
+        fresh++;
+    done = wp_book_add_run(&shelf->book, ev->engine + i, fresh, wp_place(run, from));
+    for (unsigned k = 0; k < done; k++)
+        mixed += wp_index_mix(ev->engine[i + k], ev->group);
     if (!done)
         return 0;
     ix->holders[ev->holder].digest.names[ev->tier] += done;
@@ -153,6 +150,7 @@ struct removal {
     uint32_t run;
     uint64_t span; /* what the holder has of it */
     wp_u128 mask;
+    uint64_t mixed; /* of all hashes so far, for the digest */
 };
 
 static void flush(struct wp_index *ix, const struct wp_kv_event *ev, struct removal *r)
@@ -181,42 +179,46 @@ static bool open_run(struct wp_index *ix, const struct wp_kv_event *ev, uint32_t
     return true;
 }
 
+/* Those of a group that lie in runs of the usual kind go; how many. */
+static size_t remove_group(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_book *b,
+                           size_t i, size_t n, struct removal *r)
+{
+    struct wp_book_found found[AHEAD];
+    size_t known = 0, k;
+
+    wp_book_find_run(b, ev->engine + i, (uint32_t)n, found);
+    for (; known < n && found[known].there && !(found[known].value & WP_NAMED); known++)
+        __builtin_prefetch(wp_run_at(ix, wp_place_run(found[known].value)));
+    for (k = 0; k < known && open_run(ix, ev, wp_place_run(found[k].value), r); k++) {
+        wp_u128 bit = (wp_u128)1 << wp_place_off(found[k].value);
+
+        if (i + k + AHEAD < ev->n)
+            wp_book_prefetch(b, ev->engine[i + k + AHEAD]);
+        if (!wp_book_del_found(b, ev->engine[i + k], &found[k]))
+            break; /* the hash is in the event twice */
+        r->mask |= bit;
+        r->mixed += wp_index_mix(ev->engine[i + k], ev->group);
+    }
+    return k;
+}
+
 size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t i)
 {
     struct wp_shelf *shelf = wp_shelf_of(ix, ev->holder, ev->space, ev->group, -1);
+    struct wp_index_digest *digest = &ix->holders[ev->holder].digest;
     struct removal r = {0};
-    size_t start = i;
+    size_t start = i, n, done;
 
-    if (!shelf || !is_plain(&ix->holders[ev->holder]))
+    if (!shelf || !shelf->book.n || !is_plain(&ix->holders[ev->holder]))
         return 0;
-    while (i < ev->n) {
-        uint32_t place[AHEAD];
-        size_t n = ev->n - i < AHEAD ? ev->n - i : AHEAD, k;
-
-        touch(&shelf->book, ev->engine + i, n);
-        for (k = 0; k < n; k++) {
-            const uint32_t *value = wp_book_find(&shelf->book, ev->engine[i + k]);
-
-            place[k] = value ? *value : WP_NOWHERE;
-            if (place[k] & WP_NAMED) /* nowhere, too */
-                break;
-            __builtin_prefetch(wp_run_at(ix, wp_place_run(place[k])));
-        }
-        n = k;
-        for (k = 0; k < n && open_run(ix, ev, wp_place_run(place[k]), &r); k++) {
-            wp_u128 bit = (wp_u128)1 << wp_place_off(place[k]);
-
-            if (r.mask & bit) /* the hash is in the event twice */
-                break;
-            r.mask |= bit;
-            wp_digest_name(&ix->holders[ev->holder], ev->engine[i + k], ev->group,
-                           (uint8_t)(1u << ev->tier), -1);
-            wp_book_del(&shelf->book, ev->engine[i + k]);
-        }
-        i += k;
-        if (k < n || n < AHEAD)
-            break;
-    }
+    call_for(&shelf->book, ev->engine + i, ev->n - i);
+    do {
+        n = ev->n - i < AHEAD ? ev->n - i : AHEAD;
+        done = remove_group(ix, ev, &shelf->book, i, n, &r);
+        i += done;
+    } while (n && done == n);
     flush(ix, ev, &r);
+    digest->names[ev->tier] -= i - start;
+    digest->sum[ev->tier] -= r.mixed;
     return i - start;
 }

@@ -45,16 +45,10 @@ static void need(int rc)
     }
 }
 
-/* The lines of the next names, when a group of them begins. */
+/* The line of a name that is to come. */
 static void touch(uint64_t first, uint64_t i)
 {
-    uint64_t key[AHEAD];
-
-    if (i % AHEAD)
-        return;
-    for (uint64_t k = 0; k < AHEAD; k++)
-        key[k] = key_of(first + i + k);
-    sink += wp_book_touch(&book, key, AHEAD);
+    wp_book_prefetch(&book, key_of(first + i + AHEAD));
 }
 
 static void fill(uint64_t from, uint64_t to)
@@ -80,14 +74,13 @@ static void look(uint64_t from, uint64_t span, uint64_t n, bool ahead)
 {
     struct wp_rng r = {span}, far = {span};
 
+    for (int k = 0; k < AHEAD; k++)
+        (void)wp_rng_next(&far);
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t key[AHEAD];
         const uint32_t *v;
 
-        for (int k = 0; ahead && i % AHEAD == 0 && k < AHEAD; k++)
-            key[k] = key_of(from + wp_rng_next(&far) % span);
-        if (ahead && i % AHEAD == 0)
-            sink += wp_book_touch(&book, key, AHEAD);
+        if (ahead)
+            wp_book_prefetch(&book, key_of(from + wp_rng_next(&far) % span));
         v = wp_book_find(&book, key_of(from + wp_rng_next(&r) % span));
         sink += v ? *v : 1;
     }

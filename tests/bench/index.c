@@ -20,19 +20,21 @@ static const struct context *const contexts[] = {
 };
 
 static const struct option known[] = {
-    {"quick", no_argument, NULL, 'q'},        {"big", no_argument, NULL, 'b'},
-    {"rounds", required_argument, NULL, 'r'}, {"trace", required_argument, NULL, 't'},
-    {"peers", required_argument, NULL, 'p'},  {"out", required_argument, NULL, 'o'},
-    {"save", required_argument, NULL, 's'},   {"before", required_argument, NULL, 'B'},
-    {"only", required_argument, NULL, 'x'},   {"label", required_argument, NULL, 'l'},
-    {"blocks", required_argument, NULL, 'n'}, {NULL, 0, NULL, 0},
+    {"quick", no_argument, NULL, 'q'},         {"big", no_argument, NULL, 'b'},
+    {"rounds", required_argument, NULL, 'r'},  {"trace", required_argument, NULL, 't'},
+    {"peers", required_argument, NULL, 'p'},   {"out", required_argument, NULL, 'o'},
+    {"save", required_argument, NULL, 's'},    {"before", required_argument, NULL, 'B'},
+    {"only", required_argument, NULL, 'x'},    {"label", required_argument, NULL, 'l'},
+    {"blocks", required_argument, NULL, 'n'},  {"line", required_argument, NULL, 'i'},
+    {"subject", required_argument, NULL, 'u'}, {NULL, 0, NULL, 0},
 };
 
 static void usage(void)
 {
     fprintf(stderr, "usage: index [--quick] [--big] [--rounds N] [--blocks N] [--trace FILE]\n"
                     "             [--peers LIBRARY] [--out FILE] [--save FILE] [--before FILE]\n"
-                    "             [--only CONTEXT,...] [--label TEXT]\ncontexts:");
+                    "             [--only CONTEXT,...] [--line KEY,...] [--subject NAME,...] "
+                    "[--label TEXT]\ncontexts:");
     for (size_t i = 0; i < sizeof contexts / sizeof contexts[0]; i++)
         fprintf(stderr, " %s", contexts[i]->key);
     fprintf(stderr, "\n");
@@ -57,6 +59,8 @@ static struct options parse(int argc, char **argv)
         case 'B': o.before = optarg; break;
         case 'x': o.only = optarg; break;
         case 'l': o.label = optarg; break;
+        case 'i': o.line = optarg; break;
+        case 'u': o.subject = optarg; break;
         case 'n': o.blocks = strtoul(optarg, NULL, 10); break;
         default: usage();
         }
@@ -71,16 +75,19 @@ static struct options parse(int argc, char **argv)
 }
 
 /* clang-format on */
+bool listed(const char *list, const char *key)
+{
+    size_t n = strlen(key);
+
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == n && strncmp(p, key, n) == 0)
+            return true;
+    return !list;
+}
+
 static bool wanted(const struct options *o, const struct context *c)
 {
-    size_t n = strlen(c->key);
-
-    if (!o->only)
-        return !c->big || o->big;
-    for (const char *p = o->only; *p; p += strcspn(p, ","), p += *p == ',')
-        if (strcspn(p, ",") == n && strncmp(p, c->key, n) == 0)
-            return true;
-    return false;
+    return o->only ? listed(o->only, c->key) : !c->big || o->big;
 }
 
 static size_t choose_subjects(struct results *r, const struct options *o)
@@ -98,7 +105,7 @@ static size_t choose_subjects(struct results *r, const struct options *o)
             die("a peer is missing");
         if (r->ctx->big && (all[i] == &subject_mutex || all[i]->async))
             continue; /* all five at once would not fit into the memory of a small machine */
-        if ((r->ctx->needs & ~all[i]->features) == 0)
+        if ((r->ctx->needs & ~all[i]->features) == 0 && listed(o->subject, all[i]->name))
             r->sub[r->n_sub++] = all[i];
     }
     return r->n_sub;

@@ -20,7 +20,8 @@ static void an_empty_book_has_no_memory_and_nothing_in_it(void)
     struct wp_book b = {0};
     struct wp_budget budget = {0};
 
-    EXPECT_UINT("touch", 0, wp_book_touch(&b, (const uint64_t[]){7}, 1));
+    wp_book_prefetch(&b, 7);
+    EXPECT_UINT("add none", 0, wp_book_add_run(&b, NULL, 0, 0));
     EXPECT_TRUE("find", !wp_book_find(&b, 0));
     EXPECT_TRUE("del", !wp_book_del(&b, 0));
     wp_book_sweep(&b, drop_all, NULL);
@@ -449,7 +450,47 @@ static void replacing_all_keys_many_times_leaves_most_at_home(void)
     wp_book_fini(&b, &budget);
 }
 
+/* Up to 40 keys at a time, some of which are there; through growth and shrinking. */
+static void runs_of_keys_agree_with_a_plain_map(void)
+{
+    struct pair p = {.secret = SECRET};
+    struct wp_rng rng = {11};
+    uint64_t key[40], was;
+
+    for (uint32_t i = 0; i < 20000; i++) {
+        uint32_t n = 1 + (uint32_t)wp_rng_below(&rng, 40), want = 0;
+        uint64_t from = wp_rng_below(&rng, 30000), step = 1 + wp_rng_below(&rng, 3);
+        struct wp_book_found found[WP_BOOK_AHEAD];
+
+        for (uint32_t k = 0; k < n; k++)
+            key[k] = from + k * step;
+        if (wp_rng_below(&rng, 100) < (i / 5000 % 2 ? 30u : 70u)) {
+            while (want < n && !wp_map_get(&p.m, key[want], &was))
+                EXPECT_INT("map", 0, wp_map_put(&p.m, key[want], i + want)), want++;
+            EXPECT_INT("reserve", 0, wp_book_reserve(&p.b, p.secret, n, &p.budget));
+            EXPECT_UINT("put", want, wp_book_add_run(&p.b, key, n, i));
+        } else {
+            n = n < WP_BOOK_AHEAD ? n : WP_BOOK_AHEAD;
+            if (wp_rng_below(&rng, 4) == 0)
+                key[n - 1] = key[0]; /* found twice, deleted once */
+            wp_book_find_run(&p.b, key, n, found);
+            for (uint32_t k = 0; k < n; k++) {
+                EXPECT_TRUE("found", !found[k].there || !wp_map_get(&p.m, key[k], &was) ||
+                                         was == found[k].value);
+                EXPECT_TRUE("deleted",
+                            (found[k].there && wp_book_del_found(&p.b, key[k], &found[k])) ==
+                                wp_map_del(&p.m, key[k]));
+            }
+        }
+        if (i % 1000 == 0)
+            same("so far", &p);
+    }
+    same("at the end", &p);
+    pair_fini(&p);
+}
+
 static const struct wp_test tests[] = {
+    {"runs of keys agree with a plain map", runs_of_keys_agree_with_a_plain_map},
     {"replacing all keys many times leaves most at home",
      replacing_all_keys_many_times_leaves_most_at_home},
     {"an empty book has no memory and nothing in it",

@@ -283,6 +283,22 @@ static void zero_is_a_hash_like_any_other(void)
     wp_index_rig_fini(&r);
 }
 
+static void a_hash_that_a_removal_names_twice_goes_once(void)
+{
+    struct wp_index_rig r;
+    struct wp_index_digest d;
+
+    wp_index_rig_init(&r, NULL);
+    wp_index_rig_store(&r, r.w[2], 0, "", "ab");
+    wp_index_rig_store(&r, r.w[2], 0, "", "cd");
+    wp_index_rig_remove(&r, r.w[2], 0, "aca"); /* another run between */
+    EXPECT_UINT("gone", 2, r.res.applied);
+    EXPECT_UINT("not there", 1, r.res.unknown);
+    wp_index_digest(r.ix, r.w[2], &d);
+    EXPECT_UINT("names", 2, d.names[0]);
+    wp_index_rig_fini(&r);
+}
+
 static void a_chain_floats_until_its_place_is_learnt(void)
 {
     struct wp_index_rig r;
@@ -609,6 +625,8 @@ const struct wp_suite suite_index = {
         {"what is doubted is doubtful until it is stored again",
          what_is_doubted_is_doubtful_until_it_is_stored_again},
         {"zero is a hash like any other", zero_is_a_hash_like_any_other},
+        {"a hash that a removal names twice goes once",
+         a_hash_that_a_removal_names_twice_goes_once},
         {"a chain floats until its place is learnt", a_chain_floats_until_its_place_is_learnt},
         {"a guess lasts as long as something below is held",
          a_guess_lasts_as_long_as_something_below_is_held},

@@ -78,7 +78,8 @@ struct outcome {
 struct options {
     bool quick, big;
     int rounds;
-    const char *trace, *peers, *out, *save, *before, *only, *label;
+    const char *trace, *peers, *out, *save, *before, *label;
+    const char *only, *line, *subject; /* lists; NULL: all */
     size_t blocks; /* memberships of the trace context, about */
 };
 
@@ -185,6 +186,7 @@ struct results {
 };
 void fleet_run(struct results *r, const struct options *opt, const struct wp_trace *trace);
 bool line_for(const struct line *l, const struct subject *s);
+bool listed(const char *list, const char *key); /* separated by commas; NULL lists all */
 double cell_median(const struct cell *c, int value);
 double cell_best(const struct cell *c, int value, bool more_is_better);
 

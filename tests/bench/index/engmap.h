@@ -36,6 +36,7 @@ static inline size_t engmap_home(const struct engmap *m, uint64_t engine)
 static inline void engmap_prefetch(const struct engmap *m, uint64_t engine)
 {
     __builtin_prefetch(&m->slot[engmap_home(m, engine)]);
+    __asm__ volatile("" : : : "memory"); /* gcc leaves out calls of what only prefetches */
 }
 
 #endif

@@ -144,7 +144,7 @@ static void run_together(struct results *r, const struct options *opt, const str
         for (uint32_t line = 0; line < r->ctx->n_lines; line++) {
             fprintf(stderr, "\r%-10s round %d of %d: %-12s", r->ctx->key, round + 1, r->rounds,
                     r->ctx->line[line].key);
-            for (size_t s = 0; s < r->n_sub; s++)
+            for (size_t s = 0; s < r->n_sub && listed(opt->line, r->ctx->line[line].key); s++)
                 measure(r, &c[s], s, line, round);
             compare_answers(r, line);
         }
@@ -160,6 +160,8 @@ static void run_apart(struct results *r, const struct options *opt, const struct
         for (size_t s = 0; s < r->n_sub; s++) {
             struct child c;
 
+            if (!listed(opt->line, r->ctx->line[line].key))
+                continue;
             fprintf(stderr, "\r%-10s %-12s %-12s", r->ctx->key, r->ctx->line[line].key,
                     r->sub[s]->name);
             c = child_start(r, opt, trace, r->sub[s]);
