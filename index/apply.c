@@ -263,3 +263,51 @@ void wp_index_apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp
     wp_epoch_reclaim(&ix->epoch);
     pthread_mutex_unlock(&ix->lock);
 }
+
+/* At a turn of the lock: so many events, or blocks. */
+enum { TURN_EVENTS = 32, TURN_BLOCKS = 256 };
+enum { AHEAD_NAMES = 12, AHEAD_RUN = 8, AHEAD_PARTS = 4 };
+
+static void look_ahead(struct wp_index *ix, const struct wp_kv_event ev[], size_t n, size_t i)
+{
+    if (i + AHEAD_NAMES < n)
+        wp_ahead_names(ix, &ev[i + AHEAD_NAMES]);
+    if (i + AHEAD_RUN < n)
+        wp_ahead_run(ix, &ev[i + AHEAD_RUN]);
+    if (i + AHEAD_PARTS < n)
+        wp_ahead_parts(ix, &ev[i + AHEAD_PARTS]);
+}
+
+/* Of the first events everything is called for at once. */
+static void look_at_first(struct wp_index *ix, const struct wp_kv_event ev[], size_t n)
+{
+    for (size_t i = 0; i < n && i < AHEAD_NAMES; i++)
+        wp_ahead_names(ix, &ev[i]);
+    for (size_t i = 0; i < n && i < AHEAD_RUN; i++)
+        wp_ahead_run(ix, &ev[i]);
+    for (size_t i = 0; i < n && i < AHEAD_PARTS; i++)
+        wp_ahead_parts(ix, &ev[i]);
+}
+
+void wp_index_apply_all(struct wp_index *ix, const struct wp_kv_event ev[], size_t n,
+                        struct wp_kv_result res[])
+{
+    struct wp_kv_result own;
+
+    for (size_t i = 0; i < n;) {
+        size_t blocks = 0, upto = i + TURN_EVENTS < n ? i + TURN_EVENTS : n;
+
+        pthread_mutex_lock(&ix->lock);
+        if (i == 0 && n > 1)
+            look_at_first(ix, ev, n);
+        for (; i < upto && blocks < TURN_BLOCKS; blocks += ev[i++].n) {
+            struct wp_kv_result *to = res ? &res[i] : &own;
+
+            look_ahead(ix, ev, n, i);
+            *to = (struct wp_kv_result){0};
+            apply(ix, &ev[i], to);
+        }
+        wp_epoch_reclaim(&ix->epoch);
+        pthread_mutex_unlock(&ix->lock);
+    }
+}

@@ -10,7 +10,7 @@ _Static_assert(sizeof(struct wp_book_bucket) == 64, "a bucket is a cache line");
 /* Buckets for so many entries: a power of two below a page, then whole pages; 0: too many. */
 static uint32_t buckets_for(size_t entries)
 {
-    size_t want = entries / 9 * 2 + 2, some = 1;
+    size_t want = entries * 5 / 21 + 1, some = 1;
 
     if (entries > room(BUCKETS_MAX - PAGE_BUCKETS))
         return 0;
@@ -292,14 +292,14 @@ static struct spot stray(const struct wp_book *b, struct home h)
 {
     struct spot s = {h, h.at, 0};
 
-    for (;;) {
+    uint32_t m;
+
+    do {
         s.at = after(b, s.at, h.side);
-        for (uint32_t m = of_side(b, s.at, h.side); m; m &= m - 1) {
-            s.way = (uint32_t)__builtin_ctz(m);
-            if (lives_at(b, b->at[s.at].key[s.way], h))
-                return s;
-        }
-    }
+        m = living(b, s.at, h);
+    } while (!m);
+    s.way = (uint32_t)__builtin_ctz(m);
+    return s;
 }
 
 /*

@@ -22,10 +22,10 @@ enum {
     DROP_PAGES = 16, /* given back at a time */
 };
 
-/* Entries that a table takes: nine tenths. */
+/* Entries that a table takes: 84 % of its ways.  With 90 % an entry would be a byte smaller, and a del a third slower. */
 static inline size_t room(uint32_t buckets)
 {
-    return (size_t)buckets * 9 / 2;
+    return (size_t)buckets * 21 / 5;
 }
 
 static inline uint32_t away_of(uint32_t state)
@@ -116,14 +116,24 @@ static inline bool lives_at(const struct wp_book *b, uint64_t key, struct home h
     return wp_book_home(wp_book_hash(b->secret, key), b->side[h.side].buckets) == h.at;
 }
 
+/* The ways of bucket i whose entries have that home.  All five are reckoned: that is cheaper than to guess which. */
+static inline uint32_t living(const struct wp_book *b, uint32_t i, struct home h)
+{
+    const struct wp_book_bucket *k = &b->at[i];
+    uint32_t m = 0;
+
+    m |= (uint32_t)lives_at(b, k->key[0], h);
+    m |= (uint32_t)lives_at(b, k->key[1], h) << 1;
+    m |= (uint32_t)lives_at(b, k->key[2], h) << 2;
+    m |= (uint32_t)lives_at(b, k->key[3], h) << 3;
+    m |= (uint32_t)lives_at(b, k->key[4], h) << 4;
+    return m & of_side(b, i, h.side);
+}
+
 /* How many of bucket i's entries have that home. */
 static inline uint32_t of_home(const struct wp_book *b, uint32_t i, struct home h)
 {
-    uint32_t n = 0;
-
-    for (uint32_t m = of_side(b, i, h.side); m; m &= m - 1)
-        n += lives_at(b, b->at[i].key[__builtin_ctz(m)], h);
-    return n;
+    return (uint32_t)__builtin_popcount(living(b, i, h));
 }
 
 struct spot {

@@ -2,20 +2,8 @@
 /* Many keys one after the other: their lines are on the way while others are worked on. */
 #include "index/book_impl.h"
 
-enum { NEAR = WP_BOOK_AHEAD / 2 };
-
-/* The home of a hash has come: if it is full, or one of its keys that stand elsewhere may be the
- * one, the next bucket is wanted too. */
-static void call_next(const struct wp_book *b, uint64_t hash)
-{
-    struct home h = home_of(b, hash);
-    uint32_t state = b->at[h.at].state;
-
-    if ((state & USED) == USED)
-        __builtin_prefetch(&b->at[after(b, h.at, h.side)]);
-}
-
-/* Hashes of the next keys, in a ring; their lines are called for as they enter it. */
+/* Hashes of the next keys, in a ring; their lines are called for as they enter it, with the next
+ * ones: a third of the homes of a table that is as full as it should be have no room left. */
 struct ring {
     uint64_t hash[WP_BOOK_AHEAD];
 };
@@ -26,6 +14,7 @@ static void enter(const struct wp_book *b, struct ring *r, uint32_t i, uint64_t 
 
     r->hash[i % WP_BOOK_AHEAD] = hash;
     __builtin_prefetch(&b->at[home_of(b, hash).at]);
+    __builtin_prefetch(&b->at[home_of(b, hash).at] + 1);
 }
 
 uint32_t wp_book_add_run(struct wp_book *b, const uint64_t key[], uint32_t n, uint32_t value)
@@ -41,8 +30,6 @@ uint32_t wp_book_add_run(struct wp_book *b, const uint64_t key[], uint32_t n, ui
 
         if (i + WP_BOOK_AHEAD < n)
             enter(b, &r, i, key[i + WP_BOOK_AHEAD]);
-        if (i + NEAR < n)
-            call_next(b, r.hash[(i + NEAR) % WP_BOOK_AHEAD]);
         if (moving(b) && b->n < room(b->side[b->now].buckets))
             wp_book_work(b);
         if (locate_hashed(b, key[i], hash, &s))

@@ -70,16 +70,37 @@ static uint32_t run_below(struct wp_index *ix, const struct wp_kv_event *ev, uin
     return wp_place_run(below);
 }
 
-/* How many of the event's blocks from i on are, or can be, in the run from that block on. */
+/* How many of the event's blocks from i on are in the run from that block on. */
+static unsigned match(const struct wp_index *ix, const struct wp_kv_event *ev,
+                      const struct wp_run *r, unsigned from, size_t i)
+{
+    unsigned len = wp_run_len(r),
+             most = ev->n - i < len - from ? (unsigned)(ev->n - i) : len - from, n = 1;
+
+    for (unsigned c = (from + n) / WP_CHUNK; c * WP_CHUNK < from + most; c++) {
+        __builtin_prefetch(wp_run_chunk(ix, r, c));
+        __builtin_prefetch(wp_run_chunk(ix, r, c) + WP_CHUNK / 2);
+    }
+    while (n < most) {
+        const uint64_t *chunk = wp_run_chunk(ix, r, (from + n) / WP_CHUNK);
+
+        do {
+            if (chunk[(from + n) % WP_CHUNK] != ev->local[i + n])
+                return n;
+            n++;
+        } while (n < most && (from + n) % WP_CHUNK);
+    }
+    return n;
+}
+
+/* The same, and those that can be, which then are. */
 static unsigned lay_out(struct wp_index *ix, const struct wp_kv_event *ev, uint32_t run,
                         unsigned from, size_t i)
 {
     struct wp_run *r = wp_run_at(ix, run);
-    unsigned len = wp_run_len(r), n = 1;
+    unsigned n = match(ix, ev, r, from, i);
 
-    while (from + n < len && i + n < ev->n && wp_run_local(ix, r, from + n) == ev->local[i + n])
-        n++;
-    if (from + n == len)
+    if (from + n == wp_run_len(r))
         n += wp_run_append(ix, run, ev->local + i + n, ev->n - i - n);
     return n;
 }
@@ -124,20 +145,28 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
     return done;
 }
 
+static unsigned first_of(wp_u128 b) /* of those set, which there are */
+{
+    uint64_t low = (uint64_t)b;
+
+    return low ? (unsigned)__builtin_ctzll(low)
+               : 64 + (unsigned)__builtin_ctzll((uint64_t)(b >> 64));
+}
+
 /* The holder no longer has the blocks of the mask, which lie in its one span. */
 static void take(struct wp_index *ix, uint32_t run, uint32_t holder, uint64_t span, wp_u128 mask)
 {
-    unsigned lo = wp_span_lo(span), hi = wp_span_hi(span);
     uint64_t look = span & WP_SPAN_LOOK & WP_SPAN_ATTR, put[WP_SEGMENT] = {0};
+    wp_u128 left = bits(wp_span_lo(span), wp_span_hi(span)) & ~mask;
     unsigned n = 0;
 
-    for (unsigned i = lo, k; i < hi; i = k) {
-        bool gone = mask >> i & 1;
+    while (left) {
+        unsigned lo = first_of(left);
+        wp_u128 gap = ~(left | (((wp_u128)1 << lo) - 1));
+        unsigned hi = gap ? first_of(gap) : 128;
 
-        for (k = i + 1; k < hi && (mask >> k & 1) == gone;)
-            k++;
-        if (!gone)
-            put[n++] = wp_span(i, k, look, 0);
+        put[n++] = wp_span(lo, hi, look, 0);
+        left &= ~bits(lo, hi);
     }
     if (!wp_spans_put(ix, run, holder, put, n))
         wp_hold_purge(ix, holder);

@@ -116,6 +116,12 @@ struct wp_kv_result {
 void wp_index_apply(struct wp_index *ix, const struct wp_kv_event *ev, struct wp_kv_result *res);
 
 /*
+ * The same for n events, in order: res[n], or NULL.  What the next ones will touch is called for while one is applied, which
+ * makes short events two or three times as fast.  Others may have their turn between any two events.
+ */
+void wp_index_apply_all(struct wp_index *ix, const struct wp_kv_event ev[], size_t n, struct wp_kv_result res[]);
+
+/*
  * The router dispatched the prompt local[n] to holder: floating chains of that holder whose local hashes line up with
  * blocks k.. of the prompt are hung there, and the prompt's blocks before them count as held too (same tier, doubtful).  Returns
  * how many blocks stopped floating.

@@ -270,6 +270,8 @@ static inline unsigned wp_place_off(uint32_t place)
 
 /* runs.c: where blocks are.  A place of WP_NOWHERE is before the first block. */
 uint32_t wp_place_below(const struct wp_index *ix, uint32_t space, uint32_t place, uint64_t local); /* WP_NOWHERE: there is none */
+void wp_place_prefetch(const struct wp_index *ix, uint32_t space, const uint64_t local[]); /* for a search below WP_NOWHERE */
+void wp_run_prefetch_links(const struct wp_index *ix, uint32_t run); /* for when it goes */
 int wp_place_reserve(struct wp_index *ix); /* for one wp_place_make().  Errors: WP_ETOOBIG, WP_ENOMEM */
 uint32_t wp_place_make(struct wp_index *ix, uint32_t space, uint32_t place, uint64_t local); /* is not there, after a reserve */
 unsigned wp_run_append(struct wp_index *ix, uint32_t run, const uint64_t local[], size_t n); /* how many: to the segment's end, or none without memory */
@@ -360,6 +362,11 @@ void wp_hold_window_end(struct wp_index *ix, uint32_t holder, int window);
 /* bulk.c: how many blocks from i on were done; 0: block i needs a closer look. */
 size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i, uint32_t *place); /* place: of the block before; becomes the last one's */
 size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t i);
+
+/* ahead.c: calls for what an event will touch, in three steps some events apart.  Changes nothing. */
+void wp_ahead_names(struct wp_index *ix, const struct wp_kv_event *ev);
+void wp_ahead_run(struct wp_index *ix, const struct wp_kv_event *ev);
+void wp_ahead_parts(struct wp_index *ix, const struct wp_kv_event *ev);
 
 /* evict.c: room.  True: something went. */
 bool wp_evict(struct wp_index *ix);

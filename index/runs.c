@@ -100,6 +100,28 @@ uint32_t wp_place_below(const struct wp_index *ix, uint32_t space, uint32_t plac
     return run ? wp_place(run, 0) : WP_NOWHERE;
 }
 
+void wp_place_prefetch(const struct wp_index *ix, uint32_t space, const uint64_t local[])
+{
+    struct spot s;
+
+    if (!local || space >= ix->n_spaces)
+        return;
+    spot_below(ix, space, WP_NOWHERE, local[0], &s);
+    wp_heads_prefetch(&ix->heads[0], s.key);
+}
+
+void wp_run_prefetch_links(const struct wp_index *ix, uint32_t run)
+{
+    const struct wp_run *r = wp_run_at(ix, run);
+    const struct wp_run_own *own = wp_own_at(ix, run);
+
+    wp_heads_prefetch(heads_of(ix, own->segment, r->first), r->key);
+    if (own->prev)
+        __builtin_prefetch(wp_own_at(ix, own->prev), 1);
+    if (own->next)
+        __builtin_prefetch(wp_own_at(ix, own->next), 1);
+}
+
 int wp_place_reserve(struct wp_index *ix)
 {
     int rc = wp_slab_reserve(&ix->chunks, 1, &ix->budget, &ix->epoch);
@@ -185,6 +207,8 @@ static uint32_t make_run(struct wp_index *ix, uint32_t space, uint32_t place, ui
 
     while (run >= ix->owns.top) /* they go in step */
         (void)wp_slab_take(&ix->owns);
+    if (ix->runs.free)
+        __builtin_prefetch(wp_own_at(ix, ix->runs.free), 1); /* the next one to be taken */
     own = wp_own_at(ix, run);
     spot_below(ix, space, place, local, &s);
     memset(r, 0, sizeof *r);

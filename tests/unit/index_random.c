@@ -143,12 +143,8 @@ static void restrict_group(struct world *w)
         disagree(w, "window", 0, 1);
 }
 
-static void apply(struct world *w, const struct wp_kv_event *ev)
+static void compare_results(struct world *w, struct wp_kv_result want, struct wp_kv_result got)
 {
-    struct wp_kv_result want, got;
-
-    wp_index_apply(w->ix, ev, &got);
-    wp_oracle_apply(w->or, ev, &want);
     if (w->bounded)
         return;
     if (want.applied != got.applied)
@@ -161,6 +157,41 @@ static void apply(struct world *w, const struct wp_kv_event *ev)
         disagree(w, "ignored", want.ignored, got.ignored);
     if (want.refused != got.refused)
         disagree(w, "refused", want.refused, got.refused);
+}
+
+/* The same blocks in an event each, all of them at once. */
+static void apply_pieces(struct world *w, const struct wp_kv_event *ev)
+{
+    struct wp_kv_event piece[CHAIN];
+    struct wp_kv_result want, got[CHAIN];
+
+    for (size_t i = 0; i < ev->n; i++) {
+        piece[i] = *ev;
+        piece[i].n = 1;
+        piece[i].engine = ev->engine + i;
+        piece[i].local = ev->local ? ev->local + i : NULL;
+        piece[i].vague = ev->vague ? ev->vague + i : NULL;
+        piece[i].has_parent = i || ev->has_parent;
+        piece[i].parent = i ? ev->engine[i - 1] : ev->parent;
+    }
+    wp_index_apply_all(w->ix, piece, ev->n, got);
+    for (size_t i = 0; i < ev->n; i++) {
+        wp_oracle_apply(w->or, &piece[i], &want);
+        compare_results(w, want, got[i]);
+    }
+}
+
+static void apply(struct world *w, const struct wp_kv_event *ev)
+{
+    struct wp_kv_result want, got;
+
+    if (ev->n > 1 && ev->n <= CHAIN && ev->kind != WP_KV_CLEARED && below(w, 4) == 0) {
+        apply_pieces(w, ev);
+        return;
+    }
+    wp_index_apply(w->ix, ev, &got);
+    wp_oracle_apply(w->or, ev, &want);
+    compare_results(w, want, got);
 }
 
 /* Some consecutive blocks of a prompt, from its start or below a parent that may be unknown. */

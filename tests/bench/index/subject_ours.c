@@ -65,13 +65,15 @@ static void ours_apply(void *p, const struct kv_batch *b, void *ready, size_t fr
 {
     struct ours *s = p;
     const struct wp_kv_event *ev = ready;
-    struct wp_kv_result res;
+    struct wp_kv_result res[64];
 
     (void)b;
-    for (size_t i = from; i < to; i++) {
-        wp_index_apply(s->ix, &ev[i], &res);
-        if (res.refused || res.unknown || res.floating || res.ignored)
-            die("ours: an event was not applied whole");
+    for (size_t i = from, n; i < to; i += n) {
+        n = to - i < 64 ? to - i : 64;
+        wp_index_apply_all(s->ix, &ev[i], n, res);
+        for (size_t k = 0; k < n; k++)
+            if (res[k].refused || res[k].unknown || res[k].floating || res[k].ignored)
+                die("ours: an event was not applied whole");
     }
 }
 
