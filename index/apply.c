@@ -292,7 +292,7 @@ static void look_at_first(struct wp_index *ix, const struct wp_kv_event ev[], si
 void wp_index_apply_all(struct wp_index *ix, const struct wp_kv_event ev[], size_t n,
                         struct wp_kv_result res[])
 {
-    struct wp_kv_result own;
+    struct wp_kv_result own = {0};
 
     for (size_t i = 0; i < n;) {
         size_t blocks = 0, upto = i + TURN_EVENTS < n ? i + TURN_EVENTS : n;
