@@ -96,7 +96,7 @@ static void set_right(struct wp_load *l, struct wp_load_item *it, const struct w
     for (struct wp_list *at = l->waiting.next; at != &it->link; at = l->waiting.next)
         settle(l, WP_CONTAINER(at, struct wp_load_item, link), WP_LOAD_PASSED);
     settle(l, it, WP_LOAD_DECODING);
-    if (l->reported)
+    if (l->believed)
         return;
     l->backlog_us = fmin(l->pending_us, fmax(l->backlog_us, l->pending_us - step));
 }
@@ -138,7 +138,7 @@ void wp_load_end(struct wp_load *l, struct wp_load_item *it, const struct wp_pro
         left = remaining(l, it);
         settle(l, it, WP_LOAD_NONE);
         l->backlog_us = fmax(0, l->backlog_us - left);
-        if (!l->reported)
+        if (!l->believed)
             l->backlog_us = fmin(l->pending_us, l->backlog_us);
         break;
     case WP_LOAD_DECODING:
@@ -174,18 +174,27 @@ static void add_since(struct wp_load *l, struct wp_list *at, const struct wp_pro
 }
 
 void wp_load_told(struct wp_load *l, const struct wp_profile *p, uint64_t as_of_us,
-                    uint64_t prefill_tokens, uint32_t decoding, uint64_t kv_tokens)
+                    uint64_t prefill_tokens, uint32_t in_flight, uint32_t decoding, uint64_t kv_tokens)
 {
     struct wp_list *at = l->waiting.prev, *since;
+    uint64_t known_tokens = l->prefill_tokens;
+    uint32_t later = 0;
 
     p = known(p);
     l->reported = true;
     l->batch = decoding;
     l->batch_kv = kv_tokens;
-    l->backlog_us = 0;
-    l->as_of_us = l->told_us = as_of_us;
-    while (at != &l->waiting && WP_CONTAINER(at, struct wp_load_item, link)->at_us > as_of_us)
+    l->told_us = as_of_us;
+    while (at != &l->waiting && WP_CONTAINER(at, struct wp_load_item, link)->at_us > as_of_us) {
+        known_tokens -= WP_CONTAINER(at, struct wp_load_item, link)->prefill_tokens;
         at = at->prev;
+        later++;
+    }
+    l->believed = prefill_tokens <= known_tokens || in_flight > l->in_flight - later;
+    if (!l->believed)
+        return;
+    l->backlog_us = 0;
+    l->as_of_us = as_of_us;
     since = at->next;
     for (; at != &l->waiting && prefill_tokens; at = at->prev) {
         const struct wp_load_item *it = WP_CONTAINER(at, const struct wp_load_item, link);
@@ -219,7 +228,7 @@ double wp_load_wait_us(const struct wp_load *l, const struct wp_profile *p, uint
     double late, share;
     uint64_t since;
 
-    if (l->reported)
+    if (l->believed)
         return slow_down(l, p) * drained(l, p, now_us);
     if (wp_list_empty(&l->waiting))
         return 0;

@@ -23,9 +23,11 @@
  * Reports.  An engine that says how many prompt tokens it still has to compute is believed: backlog is
  * what the tokens stand for, as of the report.  It computes in order, so they are those of the last
  * requests that it had by then; what was dispatched since is added at its time, and all drains from
- * there on as above.  So a report that is late by seconds neither hides a worker that has become
- * free nor what was sent there meanwhile.  What the report has beyond the requests known here costs
- * a_us a token.  A late first token changes nothing then, as the next report will tell.
+ * there on as above. 
+ * A report of more than all requests known here have to compute is believed where it has more requests in flight, too, and the rest
+ * costs a_us a token; else the engine counts otherwise, perhaps without what it will find in its cache, and our own account goes on.
+ * So a report that is late by seconds neither hides a worker that has become free nor what was sent there meanwhile.
+ * A late first token changes nothing where the last report was believed, as the next one will tell.
  *
  * An answer that is not streamed: call wp_load_first() and wp_load_end() when it has come.
  * A clock that goes backwards drains nothing.  Gauges are exactly 0 when nothing is in flight.
@@ -48,6 +50,7 @@ struct wp_load {            /* one worker; {0} then wp_load_init */
     uint64_t kv_tokens, prefill_tokens;
     bool reported; /* by wp_load_told, as of told_us: the decode batch is the engine's own word */
     uint64_t told_us;
+    bool believed; /* backlog is the last report's */
     uint32_t batch;
     uint64_t batch_kv;
 };
@@ -81,7 +84,7 @@ void wp_load_end(struct wp_load *l, struct wp_load_item *it, const struct wp_pro
  * Cost: O(requests waiting there).
  */
 void wp_load_told(struct wp_load *l, const struct wp_profile *p, uint64_t as_of_us,
-                    uint64_t prefill_tokens, uint32_t decoding, uint64_t kv_tokens);
+                    uint64_t prefill_tokens, uint32_t in_flight, uint32_t decoding, uint64_t kv_tokens);
 /* What was dispatched later than the last report. */
 void wp_load_since(const struct wp_load *l, uint32_t *requests, uint64_t *prefill_tokens);
 /*

@@ -90,7 +90,7 @@ static double median_wait_us(const struct wp_worker_view w[], size_t n, struct w
 struct at_hand {
     const struct wp_policy_conf *c;
     const struct wp_ask *ask;
-    double fleet_wait, delays;
+    double fleet_wait, delays, pinned; /* pinned: the mean share */
     struct wp_cost cost;
     struct wp_plan_sources sources;
 };
@@ -103,7 +103,7 @@ static double room_us(const struct at_hand *h, double missing, double rate)
 
     if (c->room_tuned > 0 && h->ask->room.tuned) {
         charged = blocks < c->move_blocks ? blocks : c->move_blocks;
-        return blocks * h->ask->room.block_us + charged * c->move_us / rate;
+        return blocks * h->ask->room.block_us + charged * c->move_us * h->pinned / rate;
     }
     charged = cap > 0 && cap < blocks ? cap : blocks;
     return charged * c->room_us / rate + blocks * c->room_wait_share * h->fleet_wait;
@@ -255,6 +255,8 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
     if (!(ask->room.tuned && h.c->room_tuned > 0))
         h.fleet_wait = median_wait_us(w, n, v);
     h.delays = ask->room.tuned && !ask->queued ? wp_within(ask->room.delays, 0, 5) : 0;
+    for (size_t i = 0; i < n; i++)
+        h.pinned += wp_within(w[i].pinned, 0, 1) / (double)n;
     for (size_t i = 0; i < n; i++) {
         alone(&h, &w[i], &v[i]);
         if (v[i].price < v[best].price)

@@ -42,6 +42,7 @@ static void decay(struct wp_room *r, uint64_t now_us)
 void wp_room_gone(struct wp_room *r, uint64_t now_us, uint64_t age_us, bool last, double compute_us)
 {
     decay(r, now_us);
+    r->evicts = true;
     r->left += 1;
     r->left_age_us += (double)age_us;
     if (last) {
@@ -101,11 +102,11 @@ void wp_room_price(struct wp_room *r, uint64_t now_us, const struct wp_worker_vi
 
     *out = (struct wp_room_price){.tuned = true};
     decay(r, now_us);
-    if (n == 0)
+    out->delays = n ? delays(r, now_us, w, n) : 0;
+    if (n == 0 || !r->evicts) /* nothing had to go yet: there is room */
         return;
     compute = (r->gone_us + fmax(0, block_us)) / (r->gone + 1);
     gone = fmin(1, (r->again + prior_hits) / (r->gone + prior_blocks));
     kept = fmin(1, (r->kept + prior_hits) / (r->kept + r->gone + prior_blocks));
-    out->delays = delays(r, now_us, w, n);
     out->block_us = compute * (gone + kept * out->delays);
 }

@@ -11,6 +11,7 @@
  * under a good policy; what was hit just in time does not, and carries the part that matters when a lost second delays many.
  * Source: the laboratory's page, "Room price that tunes itself", with its constants.
  *
+ * Until the first block goes, room costs nothing.
  * All counts decay with a time constant of 300 s, and start from a prior of 10 % of 200 blocks.  One price for the whole fleet:
  * prices that differ between workers make long contexts wander.
  * Times are microseconds; a clock that goes backwards decays nothing.  Threads: one at a time.  No allocation.
@@ -21,7 +22,7 @@
 #include "policies/policy.h"
 
 struct wp_room {
-    bool started;
+    bool started, evicts;              /* anything was told; a block had to go */
     uint64_t since_us, at_us;          /* told first; decayed to */
     double left, left_age_us;          /* blocks that left a worker, and their ages */
     double gone, gone_us;              /* last copies gone, and their compute */

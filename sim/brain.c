@@ -235,8 +235,8 @@ void wp_brain_state(struct wp_brain *b, uint64_t now_us, uint64_t as_of_us, uint
     }
     b->worker[worker].state = *s;
     b->worker[worker].reported = true;
-    wp_load_told(&b->worker[worker].load, &b->conf.profile, as_of_us < b->now_us ? as_of_us : b->now_us, s->prefill_tokens, s->decoding,
-                 s->kv_tokens);
+    wp_load_told(&b->worker[worker].load, &b->conf.profile, as_of_us < b->now_us ? as_of_us : b->now_us, s->prefill_tokens, s->in_flight,
+                 s->decoding, s->kv_tokens);
 }
 
 static struct wp_brain_flight *flight_of(struct wp_brain *b, uint64_t req)

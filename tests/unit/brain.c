@@ -66,7 +66,7 @@ static void a_prompt_goes_back_to_where_its_blocks_are(void)
 static void what_is_on_its_way_counts_as_there(void)
 {
     struct wp_brain *b = brain(4);
-    struct wp_brain_answer a = ask(b, 0, 1, 100, 4), again = ask(b, 10, 2, 100, 4);
+    struct wp_brain_answer a = ask(b, 0, 1, 100, 4), again = ask(b, 60000, 2, 100, 4);
 
     EXPECT_UINT("behind it", a.worker, again.worker);
     EXPECT_UINT("all of it", 4, again.hit_blocks);

@@ -241,23 +241,25 @@ static void a_report_is_believed_and_what_came_later_added(void)
     wp_load_begin(&l, &it[0], &plain, 0, 10000, 1000, 1000);
     wp_load_begin(&l, &it[1], &plain, 0, 10000, 1000, 1000);
     wp_load_begin(&l, &it[2], &plain, 50000, 7000, 700, 700);
-    wp_load_told(&l, &plain, 9000, 1500, 0, 0); /* slower than reckoned: 500 tokens in 9 ms */
+    wp_load_told(&l, &plain, 9000, 1500, 3, 0, 0); /* slower than reckoned: 500 tokens in 9 ms */
     EXPECT_NEAR("15 ms at 9 ms, done at 24; 7 ms at 50 ms", 7000, wp_load_wait_us(&l, &plain, 50000), 1e-6);
     EXPECT_NEAR("and drains", 2000, wp_load_wait_us(&l, &plain, 55000), 1e-6);
     wp_load_since(&l, &n, &tokens);
     EXPECT_UINT("one since", 1, n);
     EXPECT_UINT("of 700", 700, tokens);
-    wp_load_told(&l, &plain, 49000, 2000, 0, 0); /* it had done nothing at all */
+    wp_load_told(&l, &plain, 49000, 2000, 3, 0, 0); /* it had done nothing at all */
     EXPECT_NEAR("20 ms at 49 ms, 19 at 50, and 7", 26000, wp_load_wait_us(&l, &plain, 50000), 1e-6);
-    wp_load_told(&l, &plain, 60000, 700, 3, 0);
+    wp_load_told(&l, &plain, 60000, 700, 3, 3, 0);
     EXPECT_NEAR("all is in it", 7000, wp_load_wait_us(&l, &plain, 60000), 1e-6);
-    wp_load_told(&l, &plain, 60000, 3700, 0, 0);
+    wp_load_told(&l, &plain, 60000, 3700, 4, 0, 0);
     EXPECT_NEAR("others' work too", 37000, wp_load_wait_us(&l, &plain, 60000), 1e-6);
-    wp_load_told(&l, &slowed, 60000, 700, 10, 0);
+    wp_load_told(&l, &plain, 60000, 9700, 3, 0, 0);
+    EXPECT_NEAR("counted otherwise: our own account goes on", 37000, wp_load_wait_us(&l, &plain, 60000), 1e-6);
+    wp_load_told(&l, &slowed, 60000, 700, 3, 10, 0);
     EXPECT_NEAR("its own word on its batch", 14000, wp_load_wait_us(&l, &slowed, 60000), 1e-6);
     for (int i = 0; i < 3; i++)
         wp_load_end(&l, &it[i], &plain, 70000);
-    wp_load_told(&l, &plain, 70000, 0, 0, 0);
+    wp_load_told(&l, &plain, 70000, 0, 3, 0, 0);
     expect_rest("at the end", &l);
 }
 
@@ -267,10 +269,10 @@ static void absurd_reports_have_an_answer(void)
     struct wp_load_item it = {.stage = 0};
 
     wp_load_init(&l);
-    wp_load_told(&l, NULL, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT64_MAX);
+    wp_load_told(&l, NULL, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT64_MAX);
     EXPECT_TRUE("a number", isfinite(wp_load_wait_us(&l, NULL, 0)));
     wp_load_begin(&l, &it, NULL, 1000, NAN, UINT32_MAX, 0);
-    wp_load_told(&l, NULL, 0, UINT64_MAX, 0, 0);
+    wp_load_told(&l, NULL, 0, UINT64_MAX, 9, 0, 0);
     EXPECT_TRUE("a number", isfinite(wp_load_wait_us(&l, NULL, 5)) && wp_load_wait_us(&l, NULL, 5) >= 0);
     wp_load_end(&l, &it, NULL, 0);
     EXPECT_TRUE("not negative", wp_load_wait_us(&l, NULL, UINT64_MAX) >= 0);
