@@ -55,7 +55,7 @@ SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small model e2e diff asan tsan race fuzz replay \
-        bench bench-index lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
+        bench bench-index replay-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -242,6 +242,11 @@ bench-index: $(BUILD)/bench/index $(if $(PEERS),peers) ## the index beside stand
 	$(BUILD)/bench/index $(if $(QUICK),--quick) $(if $(BIG),--big) $(if $(PEERS),--peers $(BENCH_PEERS)) $(if $(TRACE),--trace $(TRACE)) \
 	  $(if $(OUT),--out $(OUT)) $(if $(SAVE),--save $(SAVE)) $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY)) \
 	  --label "$$(date +%F), $$(git describe --always --dirty 2>/dev/null), $(CC) $(CFLAGS)"
+
+replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator: LAB=its folder, built, with traces/; SEEDS=5, ONLY=regex, AJOBS=1
+	@test -n "$(LAB)" || { echo "want LAB=DIR, a folder with kvsim and traces/" >&2; exit 2; }
+	$(PYTHON) tests/bench/agreement.py --lab $(LAB) --binary $(BUILD)/warmpath --keep $(BUILD)/agreement --seeds $(or $(SEEDS),5) \
+	  $(if $(ONLY),--only '$(ONLY)',--page docs/replay.md) --jobs $(or $(AJOBS),1)
 
 bench: $(BENCH:%=$(BUILD)/bench/%) ## build the benchmarks of tests/bench/ and list them
 	@for b in $(BENCH); do echo "$(BUILD)/bench/$$b"; done
