@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-enum { VERSION = 1, SALTS_MAX = 1 << 24 };
+enum { VERSION = 2, SALTS_MAX = 1 << 24 };
 
 struct head {
-    uint32_t version, block_size, n_groups, restricting, split_max;
-    uint8_t has_space[2], bigram, presumed, cleared, has_main, spare[6];
+    uint32_t version, block_size, n_groups, restricting, split_max, window;
+    uint8_t has_space[2], bigram, presumed, cleared, has_main, spare[2];
     uint64_t salts, salted;
 };
 
@@ -30,6 +30,7 @@ int wp_ingest_save(const struct wp_ingest *p, struct wp_buf *out)
         .n_groups = (uint32_t)p->n_groups,
         .restricting = p->restricting,
         .split_max = p->split_max,
+        .window = p->window,
         .has_space = {p->has_space[0], p->has_space[1]},
         .bigram = p->bigram,
         .presumed = p->presumed,
@@ -104,6 +105,7 @@ static bool take_all(struct wp_ingest *p, struct wp_str from)
     p->has_main = h.has_main;
     p->restricting = (uint16_t)h.restricting;
     p->split_max = h.split_max;
+    p->window = h.window;
     return take_groups(p, &from, &h) && take_map(&p->salt, &from, h.salts) &&
            take_map(&p->salted, &from, h.salted) && !from.n;
 }

@@ -301,6 +301,53 @@ static void a_window_restricts_whichever_group_speaks_first(void)
     wp_timeline_fini(&r.t);
 }
 
+/* As a router that is started again has it: the index stays, and another ingest takes over. */
+static void what_is_resumed_goes_on(void)
+{
+    struct wp_ingest_conf conf = {.model = WP_STR("m"), .domain = WP_STR("")};
+    struct wp_buf saved = {0}, again = {0};
+    struct wp_err err = WP_ERR_INIT;
+    struct wp_ingest *p;
+    struct rig r;
+
+    rig_init(&r, 0);
+    main_and_window(&r, 0);
+    store(&r, "aaaabbbbcccc", 4, B, 0);
+    main_and_window(&r, 1);
+    store(&r, "aaaabbbbcccc", 0, B, 0);
+    r.next = (struct wp_wire_event){.group = r.next.group, .salt = "s"};
+    store(&r, "saltsalt", 0, B, 1);
+    EXPECT_UINT("its window", 2, wp_ingest_window(r.t.rank[0]));
+    EXPECT_INT("saved", 0, wp_ingest_save(r.t.rank[0], &saved));
+    conf.index = r.t.ix;
+    conf.holder = r.t.holder[0];
+    for (size_t n = 0; n <= saved.n;
+         n++) { /* what is cut is refused, and what the index was told ends: so another holder's */
+        uint32_t other;
+
+        wp_index_holder(r.t.ix, WP_HOLDER_RANK, WP_NO_HOLDER, &other, &err);
+        conf.holder = n < saved.n ? other : r.t.holder[0];
+        EXPECT_INT("created", 0, wp_ingest_create(&p, &conf, &err));
+        EXPECT_INT("resumed", n < saved.n ? WP_EINVAL : 0,
+                   wp_ingest_resume(p, (struct wp_str){saved.p, n}));
+        wp_index_drop(r.t.ix, other);
+        if (n < saved.n)
+            wp_ingest_destroy(p);
+    }
+    wp_ingest_destroy(r.t.rank[0]);
+    r.t.rank[0] = p;
+    EXPECT_INT("saved again", 0, wp_ingest_save(p, &again));
+    EXPECT_TRUE("the same", saved.n == again.n && memcmp(saved.p, again.p, saved.n) == 0);
+    EXPECT_UINT("its window is known", 2, wp_ingest_window(p));
+    ask(&r, "as before", "3 ?0", "aaaabbbbcccc", NULL, NULL);
+    main_and_window(&r, 0);
+    say(&r, WP_EVENT_REMOVED, "aaaabbbbcccc", 8, B, 0);
+    ask(&r, "the group is known by its number", "0 ?0", "aaaabbbbcccc", NULL, NULL);
+    wp_buf_fini(&saved);
+    wp_buf_fini(&again);
+    wp_timeline_fini(&r.t);
+}
+
 static void all_main_groups_must_hold_a_block(void)
 {
     struct rig r;
@@ -556,6 +603,7 @@ const struct wp_suite suite_ingest = {
         {"a tier may be told before its block", a_tier_may_be_told_before_its_block},
         {"a window restricts, whichever group speaks first",
          a_window_restricts_whichever_group_speaks_first},
+        {"what is resumed goes on", what_is_resumed_goes_on},
         {"all main groups must hold a block", all_main_groups_must_hold_a_block},
         {"what connectors say without a group is meant for all",
          what_connectors_say_without_a_group_is_meant_for_all},
