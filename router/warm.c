@@ -148,8 +148,7 @@ static int read_records(struct wp_frames_in *in, const struct wp_index *ix, stru
     return wp_frames_close(in, err);
 }
 
-static int read_all(const void *p, size_t n, const struct wp_index_conf *conf, struct wp_index **ix, struct wp_list *records,
-                    struct wp_err *err)
+int wp_warm_parse(const void *p, size_t n, const struct wp_index_conf *conf, struct wp_index **ix, struct wp_list *records, struct wp_err *err)
 {
     struct wp_frames_in in;
     int rc = wp_frames_open(&in, wp_warm_magic, WP_WARM_VERSION, p, n, err);
@@ -184,7 +183,7 @@ int wp_warm_read(const char *file, const struct wp_index_conf *conf, struct wp_i
     close(fd);
     if (p == MAP_FAILED)
         return wp_fail(err, rc, "%s: %s", file, wp_strerror(rc));
-    rc = read_all(p, (size_t)st.st_size, conf, ix, records, err);
+    rc = wp_warm_parse(p, (size_t)st.st_size, conf, ix, records, err);
     munmap(p, (size_t)st.st_size);
     return rc < 0 ? wp_wrap(err, "%s", file) : 0;
 }

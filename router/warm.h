@@ -26,6 +26,8 @@ enum { WP_WARM_VERSION = 1 };
 
 int wp_warm_put(struct wp_buf *out, const struct wp_warm_rank *r); /* appends a record.  Errors: WP_ENOMEM, WP_ETOOBIG */
 void wp_warm_write(struct wp_frames_out *out, struct wp_str records); /* the section; allocates nothing */
+/* A file's bytes: the index, and records for the list, which is empty.  Errors: with the reason; then there is nothing. */
+int wp_warm_parse(const void *p, size_t n, const struct wp_index_conf *conf, struct wp_index **ix, struct wp_list *records, struct wp_err *err);
 /* Reads a file whole: the index, and records for the list.  Errors: WP_ENOENT (no such file), others with the reason; then there is nothing. */
 int wp_warm_read(const char *file, const struct wp_index_conf *conf, struct wp_index **ix, struct wp_list *records, struct wp_err *err);
 void wp_warm_free(struct wp_warm_rank *r); /* off its list; NULL does nothing */
