@@ -135,6 +135,7 @@ void wp_hold_doubt(struct wp_index *ix, uint32_t holder)
     each_run(&w);
     if (ix->lost)
         wp_hold_purge(ix, holder);
+    wp_window_doubt(ix, holder);
 }
 
 /* Names of places that the holder lost all at once. */

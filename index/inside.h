@@ -355,6 +355,7 @@ void wp_window_apply(struct wp_index *ix, const struct wp_kv_event *ev, int wind
 uint16_t wp_windows_with(struct wp_index *ix, uint32_t holder, uint32_t space, uint64_t engine); /* bits: which have the hash */
 void wp_window_meet(struct wp_index *ix, uint32_t holder, uint32_t space, uint16_t group, uint64_t engine); /* the main group may have stored it */
 bool wp_window_evict(struct wp_index *ix, uint32_t holder); /* some of its hashes go */
+void wp_window_doubt(struct wp_index *ix, uint32_t holder); /* what its windows have counts anew when it is stored again */
 void wp_window_clear(struct wp_index *ix, uint32_t holder, struct wp_shelf *s); /* its names; the book is the caller's */
 void wp_hold_window(struct wp_index *ix, uint32_t holder, struct wp_known *k, int window, bool has); /* it has copies of the name, or no longer */
 void wp_hold_window_end(struct wp_index *ix, uint32_t holder, int window);

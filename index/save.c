@@ -214,8 +214,8 @@ static void save_shelf(const struct wp_index *ix, const struct wp_shelf *s, stru
                 value[i] & WP_NAMED ? wp_name_at(ix, value[i] & ~WP_NAMED) : NULL;
 
             wp_frames_put64(o, key[i]);
-            if (!name)
-                wp_frames_put32(o, value[i]);
+            if (!name) /* of a window: what is in doubt is not saved, as all is for who reads it */
+                wp_frames_put32(o, s->window >= 0 ? value[i] & UINT8_MAX : value[i]);
             else if (s->window >= 0)
                 wp_frames_put32(o, WP_NAMED);
             else

@@ -3,9 +3,10 @@
  * Groups that restrict: what they hold, by hash alone.  An engine gives a block the same hash in
  * all its groups, so a main group's name places it; where the holder has the block, the span of its
  * windows says which groups have it too. In a window's book a value is the tiers that have one copy
- * each, or a name's number.
+ * each, and eight bits above them the tiers in doubt; or a name's number, and the name has the
+ * doubt.
  */
-#include "index/inside.h"
+#include "index/hold.h"
 
 #include <string.h>
 
@@ -39,6 +40,19 @@ static struct wp_name *name_at(const struct wp_index *ix, uint32_t value)
 static unsigned copies_of(const struct wp_index *ix, uint32_t value, uint8_t tier)
 {
     return value & WP_NAMED ? name_at(ix, value)->copies[tier] : value >> tier & 1;
+}
+
+static uint8_t doubtful(const struct wp_index *ix, uint32_t value)
+{
+    return (uint8_t)(value & WP_NAMED ? name_at(ix, value)->windows : value >> 8);
+}
+
+static void set_doubtful(struct wp_index *ix, uint32_t *value, uint8_t tiers)
+{
+    if (*value & WP_NAMED)
+        name_at(ix, *value)->windows = tiers;
+    else
+        *value = (*value & UINT8_MAX) | (uint32_t)tiers << 8;
 }
 
 /* The main group has copies of the hash, wherever. */
@@ -129,10 +143,34 @@ static bool number(struct wp_index *ix, const struct wp_kv_event *ev, uint64_t e
     if (wp_pool_reserve(&ix->names, 1, &ix->budget) < 0)
         return false;
     name = wp_pool_take(&ix->names);
-    *name_at(ix, name) = (struct wp_name){.engine = engine, .detail = ev->holder};
+    *name_at(ix, name) =
+        (struct wp_name){.engine = engine, .detail = ev->holder, .windows = doubtful(ix, *value)};
     for (int t = 0; t < WP_TIER_MAX; t++)
         name_at(ix, name)->copies[t] = *value >> t & 1;
     *value = WP_NAMED | name;
+    return true;
+}
+
+/* One more copy.  What is in doubt counts anew: it may be what was lost, told again. */
+static bool count(struct wp_index *ix, const struct wp_kv_event *ev, uint64_t engine,
+                  uint32_t *value)
+{
+    uint8_t bit = (uint8_t)(1u << ev->tier), doubt = doubtful(ix, *value);
+
+    if (doubt & bit) {
+        set_doubtful(ix, value, (uint8_t)(doubt & ~bit));
+        if (*value & WP_NAMED)
+            name_at(ix, *value)->copies[ev->tier] = 1;
+        return true;
+    }
+    if (copies_of(ix, *value, ev->tier) && !(*value & WP_NAMED) && !number(ix, ev, engine, value))
+        return false;
+    if (!(*value & WP_NAMED))
+        *value |= bit;
+    else if (name_at(ix, *value)->copies[ev->tier] == WP_COPIES_MAX)
+        return false;
+    else
+        name_at(ix, *value)->copies[ev->tier]++;
     return true;
 }
 
@@ -141,17 +179,11 @@ static bool store(struct wp_index *ix, const struct wp_kv_event *ev, int window,
     struct wp_window *w = &ix->holders[ev->holder].window[window];
     bool fresh, before;
     uint32_t *value = entry(ix, ev, window, engine, &fresh);
+    bool had = value && copies_of(ix, *value, ev->tier);
 
-    if (!value ||
-        (copies_of(ix, *value, ev->tier) && !(*value & WP_NAMED) && !number(ix, ev, engine, value)))
+    if (!value || !count(ix, ev, engine, value))
         return false;
-    if (!(*value & WP_NAMED))
-        *value |= 1u << ev->tier;
-    else if (name_at(ix, *value)->copies[ev->tier] == WP_COPIES_MAX)
-        return false;
-    else
-        name_at(ix, *value)->copies[ev->tier]++;
-    if (copies_of(ix, *value, ev->tier) == 1)
+    if (!had)
         wp_digest_name(&ix->holders[ev->holder], engine, ev->group, (uint8_t)(1u << ev->tier), 1);
     if (fresh)
         tell(ix, ev, window, engine, true);
@@ -168,7 +200,7 @@ static bool is_idle(const struct wp_index *ix, uint32_t value)
     static const uint16_t none[WP_TIER_MAX];
 
     return value & WP_NAMED ? memcmp(name_at(ix, value)->copies, none, sizeof none) == 0
-                            : value == 0;
+                            : (value & UINT8_MAX) == 0;
 }
 
 static bool take(struct wp_index *ix, const struct wp_kv_event *ev, int window, uint64_t engine)
@@ -182,8 +214,10 @@ static bool take(struct wp_index *ix, const struct wp_kv_event *ev, int window, 
         name_at(ix, *value)->copies[ev->tier]--;
     else
         *value &= ~(1u << ev->tier);
-    if (!copies_of(ix, *value, ev->tier))
+    if (!copies_of(ix, *value, ev->tier)) {
         wp_digest_name(&ix->holders[ev->holder], engine, ev->group, (uint8_t)(1u << ev->tier), -1);
+        set_doubtful(ix, value, (uint8_t)(doubtful(ix, *value) & ~(1u << ev->tier)));
+    }
     if (!is_idle(ix, *value))
         return true;
     if (*value & WP_NAMED)
@@ -202,6 +236,26 @@ void wp_window_apply(struct wp_index *ix, const struct wp_kv_event *ev, int wind
             *(take(ix, ev, window, ev->engine[i]) ? &res->applied : &res->unknown) += 1;
         else
             *(store(ix, ev, window, ev->engine[i]) ? &res->applied : &res->refused) += 1;
+}
+
+static bool doubt_entry(void *ctx, uint64_t key, uint32_t *value)
+{
+    struct wp_index *ix = ctx;
+
+    (void)key;
+    set_doubtful(ix, value,
+                 *value & WP_NAMED ? wp_copies_tiers(name_at(ix, *value)->copies)
+                                   : (uint8_t)*value);
+    return true;
+}
+
+void wp_window_doubt(struct wp_index *ix, uint32_t holder)
+{
+    struct wp_holder *h = &ix->holders[holder];
+
+    for (uint32_t i = 0; h->windows && i < h->shelves; i++)
+        if (h->shelf[i].window >= 0)
+            wp_book_sweep(&h->shelf[i].book, doubt_entry, ix);
 }
 
 struct clear {

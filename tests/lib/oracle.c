@@ -47,6 +47,7 @@ struct share {
     uint16_t group;
     uint64_t engine;
     unsigned copies[WP_TIER_MAX];
+    bool doubt[WP_TIER_MAX];
 };
 struct rule {
     uint32_t holder;
@@ -304,6 +305,9 @@ void wp_oracle_doubt(struct wp_oracle *o, uint32_t holder)
     for (size_t i = o->marks.n; i-- > 0;)
         if (o->marks.p[i].holder == holder)
             CUT(o->marks, i);
+    for (size_t i = 0; i < o->shares.n; i++)
+        for (int t = 0; o->shares.p[i].holder == holder && t < WP_TIER_MAX; t++)
+            o->shares.p[i].doubt[t] = o->shares.p[i].copies[t] > 0;
 }
 
 /* What floats below (holder, group, unknown) is below `place` from now on; doubt ends where either
@@ -482,7 +486,8 @@ static void share_all(struct wp_oracle *o, const struct wp_kv_event *ev, struct 
         if (ev->kind == WP_KV_REMOVED) {
             bool any = false;
 
-            s->copies[ev->tier]--;
+            if (--s->copies[ev->tier] == 0)
+                s->doubt[ev->tier] = false;
             for (int t = 0; t < WP_TIER_MAX; t++)
                 any |= s->copies[t] > 0;
             if (!any)
@@ -497,6 +502,9 @@ static void share_all(struct wp_oracle *o, const struct wp_kv_event *ev, struct 
                                 .group = ev->group,
                                 .engine = ev->engine[i]};
         }
+        if (s->doubt[ev->tier])
+            s->copies[ev->tier] = 0; /* of before */
+        s->doubt[ev->tier] = false;
         s->copies[ev->tier]++;
         find_rule(o, ev->holder, ev->group)->stored++;
         meet(o, ev->holder, ev->space, ev->engine[i]);

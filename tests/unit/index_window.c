@@ -142,6 +142,37 @@ static void what_windows_hold_is_bounded_too(void)
     wp_index_rig_fini(&r);
 }
 
+/* A hole, and then the engine's replay: what is stored again is the copy of before, not one more.
+ */
+static void what_a_window_had_counts_anew_after_a_hole(void)
+{
+    struct wp_index_rig r;
+    uint32_t h;
+
+    wp_index_rig_init(&r, NULL);
+    h = r.w[2];
+    wp_index_window(r.ix, h, WIN, MAIN, 1);
+    wp_index_rig_store(&r, h, 0, "", "abc");
+    share(&r, WP_KV_STORED, h, WIN, "abbccc");
+    wp_index_doubt(r.ix, h);
+    wp_index_rig_store(&r, h, 0, "", "abc");
+    share(&r, WP_KV_STORED, h, WIN, "abcc");
+    ask(&r, "all of it", "abc", h, "3 3 0 ?0");
+    share(&r, WP_KV_REMOVED, h, WIN, "c");
+    ask(&r, "one was stored twice", "abc", h, "3 3 0 ?0");
+    share(&r, WP_KV_REMOVED, h, WIN, "c");
+    ask(&r, "and is gone", "abc", h, "2 2 0 ?0");
+    share(&r, WP_KV_REMOVED, h, WIN, "b");
+    ask(&r, "the copies of before are void", "abc", h, "1 1 0 ?0");
+    wp_index_doubt(r.ix, h);
+    share(&r, WP_KV_REMOVED, h, WIN, "a");
+    ask(&r, "a removal ends doubt", "abc", h, "-");
+    share(&r, WP_KV_STORED, h, WIN, "aa");
+    share(&r, WP_KV_REMOVED, h, WIN, "a");
+    ask(&r, "and copies count as ever", "a", h, "1 1 0 ?1");
+    wp_index_rig_fini(&r);
+}
+
 static void a_vague_block_is_in_doubt_whoever_confirms_it(void)
 {
     static const bool vague[] = {false, true, false};
@@ -175,6 +206,7 @@ const struct wp_suite suite_index_window = {
          several_windows_must_agree_and_a_nodes_blocks_come_whole},
         {"windows out of bounds are refused", windows_out_of_bounds_are_refused},
         {"what windows hold is bounded too", what_windows_hold_is_bounded_too},
+        {"what a window had counts anew after a hole", what_a_window_had_counts_anew_after_a_hole},
         {"a vague block is in doubt whoever confirms it",
          a_vague_block_is_in_doubt_whoever_confirms_it},
         {NULL, NULL},
