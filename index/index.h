@@ -22,7 +22,8 @@
  *
  * Groups that are not main may restrict: wp_index_window() says which and how.  Their blocks have no places of their own: an
  * engine gives a block one hash in all its groups, so what a restricting group holds is a count per hash, and the main
- * group's name for a block places it, whichever of the two was stored first.
+ * group's name for a block places it, whichever of the two was stored first.  What it held when all was put in doubt counts anew
+ * when it is stored again, as above.
  *
  * Exact: equal to the oracle of tests/lib/oracle.h after any sequence of calls.  It may under-claim for a moment, never over-claim.
  * Threads: overlap() takes no lock and waits for nobody, whoever changes the index meanwhile, even a writer that was stopped in the
