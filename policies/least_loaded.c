@@ -25,6 +25,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
 const struct wp_policy_ops wp_policy_least_loaded = {
     .name = "least_loaded",
     .summary = "fewest requests in flight",
+    .blind = true,
     .create = create,
     .choose = choose,
     .destroy = wp_policy_plain_destroy,

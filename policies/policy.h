@@ -187,6 +187,7 @@ struct wp_policy { /* first member of each implementation */
 struct wp_policy_ops {
     const char *name;    /* as the configuration spells it */
     const char *summary; /* one line, for `warmpath policies` */
+    bool blind; /* it looks at no cache: what workers hold changes no choice of it */
     bool holds;          /* it is used with the router's own queue */
     int (*create)(struct wp_policy **out, const struct wp_policy_conf *conf, struct wp_err *err);
     /*

@@ -29,6 +29,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
 const struct wp_policy_ops wp_policy_power_of_two = {
     .name = "power_of_two",
     .summary = "the less loaded of two drawn at random",
+    .blind = true,
     .create = create,
     .choose = choose,
     .destroy = wp_policy_plain_destroy,

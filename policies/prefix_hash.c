@@ -30,6 +30,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
 const struct wp_policy_ops wp_policy_prefix_hash = {
     .name = "prefix_hash",
     .summary = "hash of the first blocks of the prompt, with a bound on load",
+    .blind = true,
     .create = create,
     .choose = choose,
     .destroy = wp_policy_plain_destroy,

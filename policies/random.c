@@ -25,6 +25,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
 const struct wp_policy_ops wp_policy_random = {
     .name = "random",
     .summary = "any worker, each as likely",
+    .blind = true,
     .create = create,
     .choose = choose,
     .destroy = wp_policy_plain_destroy,

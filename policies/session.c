@@ -30,6 +30,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
 const struct wp_policy_ops wp_policy_session = {
     .name = "session",
     .summary = "hash of the session key, with a bound on load",
+    .blind = true,
     .create = create,
     .choose = choose,
     .destroy = wp_policy_plain_destroy,

@@ -221,6 +221,7 @@ static void placed(struct wp_policy *policy, const struct wp_ask *ask,
 const struct wp_policy_ops wp_policy_sglang = {
     .name = "sglang",
     .summary = "SGLang's router: the longest prompt sent before, unless queues are uneven",
+    .blind = true,
     .create = create,
     .choose = choose,
     .placed = placed,

@@ -197,6 +197,11 @@ static void in_store(struct wp_brain *b, uint32_t row, bool stored)
     r->stored = stored;
 }
 
+bool wp_brain_is_blind(const struct wp_brain *b)
+{
+    return b->policy->ops->blind;
+}
+
 void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum wp_brain_tier tier, bool stored, uint64_t id)
 {
     struct wp_brain_later *later = stored ? &b->stores : &b->removals;

@@ -79,6 +79,8 @@ void wp_brain_conf_init(struct wp_brain_conf *c); /* the laboratory's: 16 worker
 int wp_brain_create(struct wp_brain **out, const struct wp_brain_conf *conf, struct wp_err *err);
 void wp_brain_destroy(struct wp_brain *b);
 
+bool wp_brain_is_blind(const struct wp_brain *b); /* its policy looks at no cache: it need not be told of blocks */
+
 /* A block came (stored) or went.  worker: WP_BRAIN_NO_WORKER for the store. */
 void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum wp_brain_tier tier, bool stored, uint64_t id);
 /* as_of_us: when the report was made; now_us when it arrived. */
