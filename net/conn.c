@@ -411,7 +411,7 @@ static void next_request(struct wp_conn *c)
 
     if (c->state == WP_CONN_LINGER || c->state == WP_CONN_CLOSED)
         return;
-    if (!c->keep || s->draining) {
+    if (!c->keep || (s->draining && !s->passing)) {
         wp_buf_fini(&c->in);
         wp_conn_linger(c);
         return;

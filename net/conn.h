@@ -105,7 +105,9 @@ struct wp_server {
     struct wp_list conns;
     size_t n_conns, n_exchanges;
     struct wp_log_limit accept_limit;
-    bool polling, poll_open, draining, deaf, closing;
+    bool polling, poll_open, deaf, closing;
+    bool draining; /* answers say that the connection closes */
+    bool passing;  /* and one that has not been told so may ask once more */
     void (*closed)(void *arg);
     void *closed_arg;
     struct wp_head head; /* heads are read into it, and copied when they are whole */

@@ -46,7 +46,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events);
 /* Polls the listener when there is room, and only then. */
 static void poll_or_not(struct wp_server *s)
 {
-    bool want = s->poll_open && !s->deaf && !s->closing && !s->retry.armed &&
+    bool want = s->poll_open && !s->conf.held && !s->deaf && !s->closing && !s->retry.armed &&
                 (s->conf.connections == 0 || s->n_conns < s->conf.connections);
 
     if (want == s->polling)
@@ -166,7 +166,8 @@ static int open_listener(struct wp_server *s, struct wp_err *err)
 
     if (rc < 0)
         return rc;
-    rc = listen_on(s, &addr, n);
+    s->fd = s->conf.fd;
+    rc = s->fd ? 0 : listen_on(s, &addr, n);
     if (rc == -EAFNOSUPPORT && s->address[0] == ':') { /* a machine without IPv6 */
         uint16_t port = addr.v6.sin6_port;
 
@@ -259,6 +260,17 @@ void wp_server_update(struct wp_server *s, const struct wp_server_conf *conf)
     poll_or_not(s);
 }
 
+void wp_server_open(struct wp_server *s)
+{
+    s->conf.held = false;
+    poll_or_not(s);
+}
+
+int wp_server_fd(const struct wp_server *s)
+{
+    return s->fd;
+}
+
 uint16_t wp_server_port(const struct wp_server *s)
 {
     return s->port;
@@ -343,6 +355,21 @@ void wp_server_quiet(struct wp_server *s)
             wp_h2_quiet(c->h2);
         else if (c->state == WP_CONN_IDLE && !c->x && !has_unread(c))
             wp_conn_close(c, false);
+    }
+}
+
+void wp_server_pass(struct wp_server *s)
+{
+    if (s->deaf || s->closing)
+        return;
+    s->deaf = s->draining = s->passing = true;
+    close_listener(s);
+    WP_LIST_EACH(&s->conns, it)
+    {
+        struct wp_conn *c = WP_CONTAINER(it, struct wp_conn, link);
+
+        if (c->state == WP_CONN_H2)
+            wp_h2_quiet(c->h2); /* GOAWAY says what was heard: nothing is lost */
     }
 }
 

@@ -62,6 +62,8 @@ struct wp_server_conf {
     struct wp_str address; /* "127.0.0.1:30000", "[::]:0", ":8000" (all addresses) */
     struct wp_tls *tls;    /* NULL: none; the server takes a reference */
     bool reuse_port;       /* SO_REUSEPORT: joins a server that wp_server_share() was called for */
+    int fd;                /* a listening socket of that address, the server's once it is created; 0: one is made */
+    bool held;             /* nobody is accepted until wp_server_open() */
     size_t connections;    /* at once, for this server; beyond, accepting pauses.  0: no limit */
     /* 0 is the default: */
     uint32_t head_bytes;   /* 65536 */
@@ -82,6 +84,8 @@ struct wp_server_conf {
 
 /* Binds and listens; conf is copied, address too.  Errors: libuv's, with the address in the sentence. */
 int wp_server_create(struct wp_server **out, struct wp_loop *l, const struct wp_server_conf *conf, struct wp_err *err);
+void wp_server_open(struct wp_server *s);     /* accepts from now on; a no-op when it does */
+int wp_server_fd(const struct wp_server *s);  /* the listening socket: the server's */
 uint16_t wp_server_port(const struct wp_server *s); /* the bound one, also for port 0 */
 size_t wp_server_connections(const struct wp_server *s);
 size_t wp_server_exchanges(const struct wp_server *s); /* under way */
@@ -102,6 +106,11 @@ void wp_server_update(struct wp_server *s, const struct wp_server_conf *conf);
 void wp_server_quiet(struct wp_server *s);
 /* The same, and stops accepting. */
 void wp_server_drain(struct wp_server *s);
+/*
+ * Stops accepting, and drops nobody: another process accepts on the same socket.  Each connection has one more answer, which says that it closes
+ * then; who asks for none closes by himself or is idle for too long.
+ */
+void wp_server_pass(struct wp_server *s);
 /*
  * Ends everything: exchanges get on_over(x, WP_ECANCELED).  closed(arg) comes last, later than this call; then the
  * server is freed.  closed may be NULL.

@@ -87,12 +87,14 @@ static void limits_of(struct wp_gate *g, struct wp_server_conf *sc)
     sc->connections = (sc->connections + g->router->n_gates - 1) / g->router->n_gates;
 }
 
-int wp_gate_listen(struct wp_gate *g, struct wp_str address, struct wp_err *err)
+int wp_gate_listen(struct wp_gate *g, struct wp_str address, int fd, bool held, struct wp_err *err)
 {
     bool first = g->number == 0;
     struct wp_server_conf sc = {
         .address = address,
         .reuse_port = !first,
+        .fd = fd,
+        .held = held,
         .on_request = wp_api_on_request,
         .on_refused = on_refused,
         .arg = g,
@@ -103,6 +105,12 @@ int wp_gate_listen(struct wp_gate *g, struct wp_str address, struct wp_err *err)
     sc.tls = g->settings->tls;
     rc = wp_server_create(&g->api, &g->loop, &sc, err);
     return rc == 0 && first && g->router->n_gates > 1 ? wp_server_share(g->api, err) : rc;
+}
+
+void wp_gate_open(struct wp_gate *g)
+{
+    if (g->api)
+        wp_server_open(g->api);
 }
 
 static void on_closed(void *arg)
@@ -164,7 +172,7 @@ static void on_drain_look(struct wp_timer *t)
         g->port_closed = late || atomic_load(&g->router->in_flight) == 0;
         if (g->port_closed)
             wp_server_drain(g->api);
-    } else if (g->api && wp_server_exchanges(g->api) > 0 && !late) {
+    } else if (g->api && (wp_server_exchanges(g->api) > 0 || (g->handed && wp_server_connections(g->api) > 0)) && !late) {
         again = true;
     } else if (g->api && last_words(g, now)) {
         again = true;
@@ -177,14 +185,17 @@ static void on_drain_look(struct wp_timer *t)
         close_now(g);
 }
 
-void wp_gate_drain(struct wp_gate *g, uint64_t deadline_us)
+void wp_gate_drain(struct wp_gate *g, uint64_t deadline_us, bool handed)
 {
     if (g->drain_until_us) { /* asked again: no more patience */
         g->drain_until_us = 1;
         return;
     }
     g->drain_until_us = deadline_us;
-    if (g->api)
+    g->handed = g->port_closed = handed;
+    if (g->api && handed)
+        wp_server_pass(g->api);
+    else if (g->api)
         wp_server_quiet(g->api);
     wp_timer_init(&g->drain_tick, on_drain_look, g);
     wp_timer_in(&g->loop, &g->drain_tick, 0);
@@ -200,6 +211,7 @@ struct gate_letter {
     struct wp_letter letter;
     struct wp_gate *gate;
     uint64_t deadline_us;
+    bool handed;
     struct wp_settings *settings;
 };
 
@@ -207,7 +219,7 @@ static void open_drain(struct wp_letter *l)
 {
     struct gate_letter *gl = WP_CONTAINER(l, struct gate_letter, letter);
 
-    wp_gate_drain(gl->gate, gl->deadline_us);
+    wp_gate_drain(gl->gate, gl->deadline_us, gl->handed);
     wp_free(gl);
 }
 
@@ -229,7 +241,7 @@ static void open_settings(struct wp_letter *l)
     wp_free(gl);
 }
 
-static int post(struct wp_gate *g, void (*open)(struct wp_letter *), uint64_t deadline_us, struct wp_settings *s)
+static int post(struct wp_gate *g, void (*open)(struct wp_letter *), uint64_t deadline_us, bool handed, struct wp_settings *s)
 {
     struct gate_letter *gl = wp_calloc(1, sizeof *gl);
 
@@ -238,17 +250,31 @@ static int post(struct wp_gate *g, void (*open)(struct wp_letter *), uint64_t de
     gl->letter.fn = open;
     gl->gate = g;
     gl->deadline_us = deadline_us;
+    gl->handed = handed;
     gl->settings = s ? wp_settings_ref(s) : NULL;
     wp_loop_post(&g->loop, &gl->letter);
     return 0;
 }
 
-int wp_gate_post_drain(struct wp_gate *g, uint64_t deadline_us)
+int wp_gate_post_drain(struct wp_gate *g, uint64_t deadline_us, bool handed)
 {
-    return post(g, open_drain, deadline_us, NULL);
+    return post(g, open_drain, deadline_us, handed, NULL);
+}
+
+static void open_port(struct wp_letter *l)
+{
+    struct gate_letter *gl = WP_CONTAINER(l, struct gate_letter, letter);
+
+    wp_gate_open(gl->gate);
+    wp_free(gl);
+}
+
+int wp_gate_post_open(struct wp_gate *g)
+{
+    return post(g, open_port, 0, false, NULL);
 }
 
 int wp_gate_post_settings(struct wp_gate *g, struct wp_settings *s)
 {
-    return post(g, open_settings, 0, s);
+    return post(g, open_settings, 0, false, s);
 }

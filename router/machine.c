@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/machine.h"
 
+#include "base/crash.h"
 #include "base/log.h"
 
 #include <malloc.h>
@@ -8,6 +9,7 @@
 
 void wp_machine_setup(void)
 {
+    wp_crash_setup();
     struct rlimit l;
 
     if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {

@@ -5,22 +5,6 @@
 
 #include <stdio.h>
 
-struct wp_settings *wp_settings_ref(struct wp_settings *s)
-{
-    atomic_fetch_add(&s->refs, 1);
-    return s;
-}
-
-void wp_settings_unref(struct wp_settings *s)
-{
-    if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
-        return;
-    wp_config_destroy(s->conf);
-    wp_tls_unref(s->tls);
-    wp_keys_destroy(s->keys);
-    wp_free(s);
-}
-
 void wp_router_id(struct wp_router *r, char out[33])
 {
     struct wp_rng rng = {r->id_salt + atomic_fetch_add(&r->ids, 1) * 2};

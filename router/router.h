@@ -23,6 +23,12 @@ struct wp_settings { /* a configuration with its holders */
 };
 struct wp_settings *wp_settings_ref(struct wp_settings *s);
 void wp_settings_unref(struct wp_settings *s);
+/*
+ * The file (NULL: none) under these words (wp_config_read), with what its own files hold.  was: the ones in force, whose keys' use goes on; NULL:
+ * none.  NULL: refused, with the reasons in errors, or out of memory.
+ */
+struct wp_settings *wp_settings_load(const char *file, const char *const set[], size_t n_set, const char *const worker[], size_t n_worker,
+                                     const struct wp_settings *was, struct wp_buf *errors);
 
 struct wp_counters {
     struct wp_family *requests;  /* model, code */
@@ -70,6 +76,7 @@ struct wp_gate { /* one loop */
     uint64_t downs_seen;      /* of wp_fleet_downs() */
     unsigned stranded_ticks; /* until those who wait on a worker that is down are looked at again; 0: there are none */
     bool port_closed;
+    bool handed; /* another process accepts in our place */
     bool (*before_close)(void *arg); /* gate 0: its other things are closed; NULL: nothing to ask */
     void *before_close_arg;
     unsigned closing; /* things that have not said closed yet */

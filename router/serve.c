@@ -3,169 +3,28 @@
  * The router as a process.  Start: configuration, fleet, gates; the admin port, then the API port, taken by one listener alone, so that
  * a second router is refused, then shared with the other loops' listeners; then threads.
  * Signals, on gate 0: HUP reloads, all or nothing; TERM and INT drain (readiness says no first, idle connections close, requests
- * end, at most limits.drain_s) and a second one ends at once.
+ * end, at most limits.drain_s) and a second one ends at once; USR2 has a new process take over (router/upgrade.h).
  */
 #include "router/serve.h"
 
 #include "base/clock.h"
-#include "base/flags.h"
-#include "router/admin.h"
 #include "router/config_check.h"
-#include "router/feeds.h"
-#include "router/gate.h"
 #include "router/machine.h"
-#include "router/probe.h"
-#include "router/recorder.h"
-#include "router/snapshot.h"
+#include "router/serve_inner.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { GATES_MAX = 64, WORDS_MAX = 4096 };
-
-struct serve {
-    struct wp_router router;
-    struct wp_admin admin;
-    struct wp_prober *prober;
-    struct wp_feed_desk *desk;
-    struct wp_snapshots *snapshots;
-    struct wp_recorder *recorder;
-    uv_signal_t hup, term, intr;
-    unsigned open; /* signal handles and the admin server, until closed */
-    bool closing;
-    char *file;
-    char *set[WORDS_MAX], *worker[WORDS_MAX];
-    size_t n_set, n_worker;
-    const char *model;
-};
-
-/* ---- command line ---- */
-
-static const struct wp_flag flags[] = {
-    {"-c", "FILE", "the configuration; without one, flags say it all"},
-    {"--listen", "ADDR", "API address, HOST:PORT (127.0.0.1:30000)"},
-    {"--admin", "ADDR", "admin and metrics address (127.0.0.1:29000)"},
-    {"--worker", "SPEC", "URL[,key=value]...: an engine; may be given more than once"},
-    {"--model", "NAME", "the model that the --worker engines serve, when they do not say it themselves"},
-    {"--policy", "NAME", "how a worker is chosen (price); see `warmpath policies`"},
-    {"--threads", "N", "event loops (1)"},
-    {"--log-level", "LEVEL", "error, warn, info or debug (info)"},
-    {"--record", "FILE", "write every decision there, for `warmpath replay --decisions`"},
-    {"--set", "KEY=VALUE", "any key of the configuration, as in policy.price.room_us=5000; see `warmpath help config`"},
-    {NULL, NULL, NULL},
-};
-enum { F_FILE, F_LISTEN, F_ADMIN, F_WORKER, F_MODEL, F_POLICY, F_THREADS, F_LOG, F_RECORD, F_SET };
-static const char *const flag_keys[] = {[F_LISTEN] = "listen.api", [F_ADMIN] = "listen.admin", [F_POLICY] = "policy.name",
-                                        [F_THREADS] = "threads",   [F_LOG] = "log.level", [F_RECORD] = "record.file"};
-
-static int keep(char **list, size_t *n, const char *prefix, const char *value, struct wp_err *err)
-{
-    size_t len = strlen(prefix) + strlen(value) + 1;
-    char *p = *n < WORDS_MAX ? wp_malloc(len) : NULL;
-
-    if (!p)
-        return wp_fail(err, WP_EUSAGE, "too many flags, or out of memory");
-    snprintf(p, len, "%s%s", prefix, value);
-    list[(*n)++] = p;
-    return 0;
-}
-
-static int take(void *arg, size_t i, const char *value, struct wp_err *err)
-{
-    struct serve *s = arg;
-    char prefix[64];
-
-    switch (i) {
-    case F_FILE:
-        wp_free(s->file);
-        s->file = wp_strdup(value);
-        return s->file ? 0 : wp_fail(err, WP_EUSAGE, "out of memory");
-    case F_WORKER:
-        return keep(s->worker, &s->n_worker, "", value, err);
-    case F_MODEL:
-        s->model = value;
-        return 0;
-    case F_SET:
-        return keep(s->set, &s->n_set, "", value, err);
-    default:
-        snprintf(prefix, sizeof prefix, "%s %s=", flags[i].name, flag_keys[i]);
-        return keep(s->set, &s->n_set, prefix, value, err);
-    }
-}
-
-/* --model is said for the workers of the command line that do not name theirs. */
-static int spread_model(struct serve *s, struct wp_err *err)
-{
-    for (size_t i = 0; s->model && i < s->n_worker; i++) {
-        char *old = s->worker[i];
-        size_t len = strlen(old) + strlen(s->model) + 16;
-
-        if (strstr(old, ",models="))
-            continue;
-        s->worker[i] = wp_malloc(len);
-        if (!s->worker[i]) {
-            s->worker[i] = old;
-            return wp_fail(err, WP_ENOMEM, "out of memory");
-        }
-        snprintf(s->worker[i], len, "%s,models=%s", old, s->model);
-        wp_free(old);
-    }
-    return 0;
-}
+enum { GATES_MAX = 64, LOOK_US = 20000, SERVING_US = 10000000 };
 
 /* ---- configuration ---- */
 
-/* The certificates of listen.tls, as they lie in their files now. */
-static int read_tls(struct wp_tls **out, const struct wp_config *c, struct wp_buf *errors)
+static struct wp_settings *read_settings(struct wp_serve *s, struct wp_buf *errors)
 {
-    struct wp_err err = WP_ERR_INIT;
-    struct wp_tls_pair *pair;
-    int rc;
-
-    if (!*c->listen.tls.cert)
-        return 0;
-    pair = wp_calloc(1 + c->listen.tls.n_more, sizeof *pair);
-    if (!pair)
-        return WP_ENOMEM;
-    pair[0] = (struct wp_tls_pair){c->listen.tls.cert, c->listen.tls.key};
-    for (size_t i = 0; i < c->listen.tls.n_more; i++)
-        pair[i + 1] = (struct wp_tls_pair){c->listen.tls.more[i].cert, c->listen.tls.more[i].key};
-    rc = wp_tls_server(out, pair, 1 + c->listen.tls.n_more,
-                       *c->listen.tls.client_ca ? c->listen.tls.client_ca : NULL, &err);
-    if (rc < 0)
-        wp_buf_printf(errors, "listen.tls: %s\n", err.text);
-    wp_free(pair);
-    return rc;
-}
-
-static int read_keys(struct wp_keys **out, const struct wp_config *c, const struct wp_settings *was, struct wp_buf *errors)
-{
-    struct wp_err err = WP_ERR_INIT;
-    int rc = wp_keys_create(out, c->listen.api_keys, was ? was->keys : NULL, &err);
-
-    if (rc < 0)
-        wp_buf_printf(errors, "listen.api_keys_file: %s\n", err.text);
-    return rc;
-}
-
-static struct wp_settings *read_settings(struct serve *s, struct wp_buf *errors)
-{
-    struct wp_settings *st = wp_calloc(1, sizeof *st);
-
-    if (!st)
-        return NULL;
-    atomic_init(&st->refs, 1);
-    if (wp_config_read(&st->conf, s->file, (const char *const *)s->set, s->n_set, (const char *const *)s->worker, s->n_worker,
-                       errors) < 0) {
-        wp_free(st);
-        return NULL;
-    }
-    if (read_tls(&st->tls, st->conf, errors) < 0 || read_keys(&st->keys, st->conf, s->router.settings, errors) < 0) {
-        wp_settings_unref(st);
-        return NULL;
-    }
-    return st;
+    return wp_settings_load(s->file, (const char *const *)s->set, s->n_set, (const char *const *)s->worker, s->n_worker,
+                            s->router.settings, errors);
 }
 
 static const struct wp_config_worker *find_worker(const struct wp_config *c, const char *id)
@@ -177,7 +36,7 @@ static const struct wp_config_worker *find_worker(const struct wp_config *c, con
 }
 
 /* Brings the fleet from the old file's workers to the new one's.  Workers that were added by hand stay. */
-static void change_workers(struct serve *s, const struct wp_config *was, const struct wp_config *is)
+static void change_workers(struct wp_serve *s, const struct wp_config *was, const struct wp_config *is)
 {
     struct wp_err err = WP_ERR_INIT;
 
@@ -196,7 +55,7 @@ static void change_workers(struct serve *s, const struct wp_config *was, const s
  * What the file says now, made fit to take the old one's place: settings that need a restart are told and stay.  NULL: refused, with the
  * reason in said.  Nothing has changed yet but, last, the fleet's policy.
  */
-static struct wp_settings *read_again(struct serve *s, struct wp_buf *said)
+static struct wp_settings *read_again(struct wp_serve *s, struct wp_buf *said)
 {
     struct wp_router *r = &s->router;
     struct wp_settings *fresh = read_settings(s, said), *old = r->settings;
@@ -234,7 +93,7 @@ static void log_lines(enum wp_log_level level, const char *before, const struct 
 }
 
 /* Every loop and listener uses the new settings from now on. */
-static void put_into_force(struct serve *s, struct wp_settings *fresh)
+static void put_into_force(struct wp_serve *s, struct wp_settings *fresh)
 {
     struct wp_router *r = &s->router;
     const struct wp_settings *old = r->settings;
@@ -254,7 +113,7 @@ static void put_into_force(struct serve *s, struct wp_settings *fresh)
 
 static int reload(void *arg, struct wp_buf *said)
 {
-    struct serve *s = arg;
+    struct wp_serve *s = arg;
     struct wp_router *r = &s->router;
     struct wp_settings *old = r->settings, *fresh = read_again(s, said);
 
@@ -280,7 +139,7 @@ static int reload(void *arg, struct wp_buf *said)
 
 static void one_closed(void *arg)
 {
-    struct serve *s = arg;
+    struct wp_serve *s = arg;
 
     s->open--;
 }
@@ -296,7 +155,7 @@ static void signal_closed(uv_handle_t *h)
  */
 static bool before_close(void *arg)
 {
-    struct serve *s = arg;
+    struct wp_serve *s = arg;
 
     if (atomic_load(&s->router.gates_running))
         return false;
@@ -310,6 +169,9 @@ static bool before_close(void *arg)
         uv_close((uv_handle_t *)&s->hup, signal_closed);
         uv_close((uv_handle_t *)&s->term, signal_closed);
         uv_close((uv_handle_t *)&s->intr, signal_closed);
+        uv_close((uv_handle_t *)&s->usr2, signal_closed);
+        wp_timer_stop(&s->router.gate[0].loop, &s->meet);
+        wp_upgrade_destroy(s->upgrade);
         wp_server_destroy(s->admin.server, one_closed, s);
     }
     return s->open == 0;
@@ -317,15 +179,46 @@ static bool before_close(void *arg)
 
 static void on_end(uv_signal_t *h, int number)
 {
-    struct serve *s = h->data;
+    struct wp_serve *s = h->data;
     struct wp_router *r = &s->router;
     uint64_t until = wp_now_us() + r->settings->conf->limits.drain_us;
 
     wp_log(WP_INFO, "serve", "signal %d: %s", number, atomic_load(&r->draining) ? "ending now" : "draining");
+    wp_notify("STOPPING=1");
     atomic_store(&r->draining, true);
     for (size_t i = 1; i < r->n_gates; i++)
-        wp_gate_post_drain(&r->gate[i], until);
-    wp_gate_drain(&r->gate[0], until);
+        wp_gate_post_drain(&r->gate[i], until, false);
+    wp_gate_drain(&r->gate[0], until, false);
+}
+
+/* The new process accepts: what has come to us is served to its end, also what comes on connections that we have. */
+static void on_successor(void *arg)
+{
+    struct wp_serve *s = arg;
+    struct wp_router *r = &s->router;
+    uint64_t until = wp_now_us() + r->settings->conf->limits.drain_us;
+
+    wp_server_pass(s->admin.server);
+    for (size_t i = 1; i < r->n_gates; i++)
+        wp_gate_post_drain(&r->gate[i], until, true);
+    wp_gate_drain(&r->gate[0], until, true);
+}
+
+static void on_usr2(uv_signal_t *h, int number)
+{
+    struct wp_serve *s = h->data;
+    struct wp_router *r = &s->router;
+    struct wp_err err = WP_ERR_INIT;
+    int fd[GATES_MAX];
+    size_t n = 0;
+
+    for (; n < r->n_gates && n < GATES_MAX && r->gate[n].api; n++)
+        fd[n] = wp_server_fd(r->gate[n].api);
+    if (n < r->n_gates || s->closing)
+        wp_log(WP_WARN, "upgrade", "signal %d: not while the router ends", number);
+    else if (wp_upgrade_start(s->upgrade, wp_server_fd(s->admin.server), r->settings->conf->listen.admin, fd, n, r->settings->conf->listen.api,
+                              &err) < 0)
+        wp_log(WP_ERROR, "upgrade", "signal %d: %s", number, err.text);
 }
 
 static void on_hup(uv_signal_t *h, int number)
@@ -337,9 +230,11 @@ static void on_hup(uv_signal_t *h, int number)
     wp_buf_fini(&said);
 }
 
+static const struct wp_upgrade_ops upgrade_ops = {.ready = on_successor, .closed = one_closed};
+
 static void workers_changed(void *arg)
 {
-    struct serve *s = arg;
+    struct wp_serve *s = arg;
 
     if (!s->prober)
         return;
@@ -350,27 +245,27 @@ static void workers_changed(void *arg)
 /* A worker that has just said what it serves may have a feed to open. */
 static void on_probed(void *arg)
 {
-    struct serve *s = arg;
+    struct wp_serve *s = arg;
 
     wp_feed_desk_sync(s->desk);
 }
 
 static int take_snapshot(void *arg, struct wp_err *err)
 {
-    struct serve *s = arg;
+    struct wp_serve *s = arg;
 
     return s->closing || !s->snapshots ? wp_fail(err, WP_EAGAIN, "the router is shutting down") : wp_snapshots_take(s->snapshots, err);
 }
 
-static int watch_signals(struct serve *s, struct wp_err *err)
+static int watch_signals(struct wp_serve *s, struct wp_err *err)
 {
     struct {
         uv_signal_t *h;
         uv_signal_cb cb;
         int number;
-    } all[] = {{&s->hup, on_hup, SIGHUP}, {&s->term, on_end, SIGTERM}, {&s->intr, on_end, SIGINT}};
+    } all[] = {{&s->hup, on_hup, SIGHUP}, {&s->term, on_end, SIGTERM}, {&s->intr, on_end, SIGINT}, {&s->usr2, on_usr2, SIGUSR2}};
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         int rc = uv_signal_init(&s->router.gate[0].loop.uv, all[i].h);
 
         if (rc < 0)
@@ -386,7 +281,44 @@ static int watch_signals(struct serve *s, struct wp_err *err)
 
 /* ---- start ---- */
 
-static int listen_all(struct serve *s, struct wp_err *err)
+static int listen_api(struct wp_serve *s, size_t i, struct wp_str address, struct wp_err *err)
+{
+    int rc = wp_gate_listen(&s->router.gate[i], address, i < s->in.n_api ? s->in.api[i] : 0, s->in.ready >= 0, err);
+
+    return rc < 0 ? wp_wrap(err, "API port") : 0;
+}
+
+/* Accepts, and tells who waits for it. */
+static void serve_now(struct wp_serve *s)
+{
+    struct wp_router *r = &s->router;
+    char text[64];
+
+    wp_server_open(s->admin.server);
+    wp_gate_open(&r->gate[0]);
+    for (size_t i = 1; i < r->n_gates; i++)
+        wp_gate_post_open(&r->gate[i]);
+    if (s->in.ready >= 0 && write(s->in.ready, "1", 1) < 0)
+        wp_log(WP_WARN, "upgrade", "nobody waits for us any more");
+    for (size_t i = r->n_gates; i < s->in.n_api; i++)
+        close(s->in.api[i]); /* fewer threads than before */
+    s->in.n_api = 0;
+    wp_inherited_close(&s->in);
+    snprintf(text, sizeof text, "READY=1\nMAINPID=%d", getpid());
+    wp_notify(text);
+}
+
+static void on_meet(struct wp_timer *t)
+{
+    struct wp_serve *s = t->arg;
+
+    if (wp_fleet_serving(s->router.fleet) || wp_now_us() >= s->meet_until_us)
+        serve_now(s);
+    else
+        wp_timer_in(&s->router.gate[0].loop, t, LOOK_US);
+}
+
+static int listen_all(struct wp_serve *s, struct wp_err *err)
 {
     struct wp_router *r = &s->router;
     const struct wp_config *conf = r->settings->conf;
@@ -396,24 +328,28 @@ static int listen_all(struct serve *s, struct wp_err *err)
     uint16_t port;
     int rc;
 
+    wp_inherit(&s->in, conf->listen.api, conf->listen.admin);
     wp_server_conf_from(&admin, r->settings);
     admin.tls = conf->listen.tls.admin ? r->settings->tls : NULL;
+    admin.held = s->in.ready >= 0;
+    admin.fd = s->in.admin > 0 ? s->in.admin : 0;
     s->admin = (struct wp_admin){.gate = &r->gate[0], .workers_changed = workers_changed, .reload = reload, .snapshot = take_snapshot, .arg = s};
     rc = wp_server_create(&s->admin.server, &r->gate[0].loop, &admin, err);
     if (rc < 0)
         return wp_wrap(err, "admin port");
+    s->in.admin = -1;
     s->open++;
-    rc = wp_gate_listen(&r->gate[0], wp_str_of(conf->listen.api), err);
+    rc = listen_api(s, 0, wp_str_of(conf->listen.api), err);
     if (rc < 0)
-        return wp_wrap(err, "API port");
+        return rc;
     if (!wp_hostport_parse(wp_str_of(conf->listen.api), &host, &port))
         host = (struct wp_str){0};
     snprintf(bound, sizeof bound, memchr(host.p ? host.p : "", ':', host.n) ? "[%.*s]:%u" : "%.*s:%u", (int)host.n,
              host.p ? host.p : "", wp_server_port(r->gate[0].api)); /* with port 0 the others join the one that was given */
     for (size_t i = 1; i < r->n_gates; i++) {
-        rc = wp_gate_listen(&r->gate[i], wp_str_of(bound), err);
+        rc = listen_api(s, i, wp_str_of(bound), err);
         if (rc < 0)
-            return wp_wrap(err, "API port");
+            return rc;
     }
     wp_log(WP_INFO, "serve", "api=%s admin=%.*s:%u workers=%zu policy=%s threads=%zu", bound,
            (int)(strrchr(conf->listen.admin, ':') - conf->listen.admin), conf->listen.admin, wp_server_port(s->admin.server),
@@ -453,7 +389,7 @@ static void restore(struct wp_fleet *f, const struct wp_config *conf)
     }
 }
 
-static int start(struct serve *s, struct wp_err *err)
+static int start(struct wp_serve *s, struct wp_err *err)
 {
     struct wp_router *r = &s->router;
     const struct wp_config *conf = r->settings->conf;
@@ -490,7 +426,9 @@ static int start(struct serve *s, struct wp_err *err)
         return rc;
     r->gate[0].before_close = before_close;
     r->gate[0].before_close_arg = s;
-    rc = watch_signals(s, err);
+    rc = wp_upgrade_create(&s->upgrade, &r->gate[0].loop, &upgrade_ops, s, err);
+    s->open += rc == 0;
+    rc = rc ? rc : watch_signals(s, err);
     rc = rc ? rc : listen_all(s, err);
     rc = rc ? rc : wp_feed_desk_create(&s->desk, &r->gate[0], err);
     rc = rc ? rc : wp_snapshots_create(&s->snapshots, &r->gate[0], s->desk, err);
@@ -500,10 +438,13 @@ static int start(struct serve *s, struct wp_err *err)
     s->open++; /* the desk */
     wp_prober_sync(s->prober);
     wp_feed_desk_sync(s->desk);
+    wp_timer_init(&s->meet, on_meet, s);
+    s->meet_until_us = wp_now_us() + (s->in.ready >= 0 ? SERVING_US : 0);
+    wp_timer_in(&r->gate[0].loop, &s->meet, 0);
     return 0;
 }
 
-static void finish(struct serve *s)
+static void finish(struct wp_serve *s)
 {
     struct wp_router *r = &s->router;
 
@@ -524,7 +465,7 @@ static void finish(struct serve *s)
     wp_free(s);
 }
 
-static int run(struct serve *s)
+static int run(struct wp_serve *s)
 {
     struct wp_router *r = &s->router;
     size_t started = 1;
@@ -552,21 +493,18 @@ static int run(struct serve *s)
 
 int wp_serve_main(int argc, char **argv)
 {
-    struct serve *s = wp_calloc(1, sizeof *s);
+    struct wp_serve *s = wp_calloc(1, sizeof *s);
     struct wp_err err = WP_ERR_INIT;
     struct wp_buf errors = {0};
     int rc;
 
     if (!s)
         return 1;
-    rc = wp_flags(argc, argv, flags, take, NULL, s, &err);
+    rc = wp_serve_line(s, argc, argv, &err);
     if (rc == 1) {
-        wp_flags_help(stdout, "serve [-c FILE] [--worker URL]...", "Routes OpenAI-API requests to the engine where each "
-                      "starts soonest.", flags);
         finish(s);
         return 0;
     }
-    rc = rc ? rc : spread_model(s, &err);
     if (rc < 0) {
         fprintf(stderr, "warmpath serve: %s\n", err.text);
         finish(s);

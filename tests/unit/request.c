@@ -158,7 +158,7 @@ static void set_up(const struct raw_step *const script[], size_t n, const char *
     EXPECT_INT("doctor", 0, wp_doctor_create(&r->doctor, r->metrics, &err));
     EXPECT_INT("fleet", 0, wp_fleet_create(&r->fleet, rig.settings.conf, r->metrics, &err));
     EXPECT_INT("gate", 0, wp_gate_init(&rig.gate, r, 0, &err));
-    EXPECT_INT("listen", 0, wp_gate_listen(&rig.gate, WP_STR("127.0.0.1:0"), &err));
+    EXPECT_INT("listen", 0, wp_gate_listen(&rig.gate, WP_STR("127.0.0.1:0"), 0, false, &err));
     EXPECT_INT("client", 0, wp_client_create(&rig.client, &rig.gate.loop, NULL, &err));
     for (size_t i = 0; i < n; i++) {
         EXPECT_INT("engine", 0,
@@ -199,7 +199,7 @@ static void tear_down(void)
     TURN_UNTIL(rig.closed);
     for (size_t i = 0; i < rig.n; i++)
         raw_server_stop(&rig.engine[i]);
-    wp_gate_drain(&rig.gate, 1);
+    wp_gate_drain(&rig.gate, 1, false);
     EXPECT_INT("run", 0, wp_loop_run(&rig.gate.loop));
     for (size_t i = 0; i < rig.n; i++)
         raw_server_fini(&rig.engine[i]);
@@ -362,7 +362,7 @@ static void nothing_is_tried_again_when_the_router_closes(void)
         SET_UP(stream, stream);
         post(BODY);
         turn(turns);
-        wp_gate_drain(&rig.gate, 1); /* it closes under the request, not after it */
+        wp_gate_drain(&rig.gate, 1, false); /* it closes under the request, not after it */
         turn(turns % 7);
         tear_down();
     }
@@ -681,7 +681,7 @@ static void the_router_may_close_while_ids_are_awaited(void)
         UP(slow_ids);
         post(TEXT);
         turn(turns);
-        wp_gate_drain(&rig.gate, 1); /* it closes under the request, not after it */
+        wp_gate_drain(&rig.gate, 1, false); /* it closes under the request, not after it */
         turn(turns % 7);
         tear_down();
     }
