@@ -143,10 +143,10 @@ struct wp_policy_conf {
     double fetch;
     /* price.fetch_margin_us, 1000: what a fetch must gain. */
     double fetch_margin_us;
-    /* price.link_share, 1: what of the time that a fetch keeps links busy counts as lost to others. */
+    /* price.link_share, 1.5: what of the time that a fetch keeps links busy counts as lost to others. */
     double link_share;
     /*
-     * The router's own queue (policies/queue.h), of policies that hold.  price.hold_us, 250000: a request is held while every worker
+     * The router's own queue (policies/queue.h), of policies that hold.  price.hold_us, 225000: a request is held while every worker
      * has more predicted wait; price.hold_max, 4096: so many at most, 0: none ever; price.hold_most_us, 60000000: for so long at most;
      * price.age, 0.1: seconds of compute that a second of waiting is worth in their order.
      */

@@ -30,9 +30,34 @@ void wp_cluster_node_moved(struct wp_cluster *c, struct wp_node *n)
 
 /* ---- what the engines tell ---- */
 
+/* What a request will compute counts as there for those behind it, until it is. */
+static int comes(struct wp_node *n, const struct wp_play *p)
+{
+    for (uint32_t i = 0; i < p->n_ids; i++) {
+        uint64_t *count = wp_map_at(&n->coming, p->id[i]);
+
+        if (count)
+            ++*count;
+        else if (wp_map_put(&n->coming, p->id[i], 1) < 0)
+            return WP_ENOMEM;
+    }
+    return 0;
+}
+
+static void came(struct wp_node *n, const struct wp_play *p)
+{
+    for (uint32_t i = 0; i < p->n_ids; i++) {
+        uint64_t *count = wp_map_at(&n->coming, p->id[i]);
+
+        if (count && --*count == 0)
+            (void)wp_map_del(&n->coming, p->id[i]);
+    }
+}
+
 static void on_first(struct wp_cluster *c, struct wp_job *job, uint64_t at_us)
 {
     job->first_us = at_us;
+    came(job->node, job->play);
     wp_model_cached(job->req, job->hit);
     c->room = true;
     if (c->ops.on_first)
@@ -187,6 +212,7 @@ void wp_cluster_destroy(struct wp_cluster *c)
         if (c->node[i].model)
             wp_model_each_req(c->node[i].model, free_job);
         wp_model_destroy(c->node[i].model);
+        wp_map_fini(&c->node[i].coming);
     }
     wp_cache_fini(&c->store);
     wp_free(c->late);
@@ -195,7 +221,7 @@ void wp_cluster_destroy(struct wp_cluster *c)
     wp_free(c);
 }
 
-/* Leading blocks that the worker has, or will have when the plan works out. */
+/* Leading blocks that the worker has, or will have when the plan and the requests before it work out. */
 static uint32_t expected(const struct wp_node *n, const struct wp_play *p,
                          const struct wp_move fetch[], size_t n_fetch)
 {
@@ -206,7 +232,7 @@ static uint32_t expected(const struct wp_node *n, const struct wp_play *p,
 
         for (size_t k = 0; k < n_fetch && !comes; k++)
             comes = fetch[k].from <= i && i < fetch[k].to;
-        if (!comes && wp_model_where(n->model, p->id[i]) < 0)
+        if (!comes && wp_model_where(n->model, p->id[i]) < 0 && !wp_map_at(&n->coming, p->id[i]))
             break;
     }
     return i;
@@ -235,6 +261,8 @@ int wp_cluster_place(struct wp_cluster *c, const struct wp_play *p, size_t worke
         return rc;
     }
     wp_model_expect(node->model, job->req, expected(node, p, fetch, n) * c->conf.engine.block_size);
+    if (comes(node, p) < 0)
+        c->rc = wp_fail(err, WP_ENOMEM, "out of memory for what is coming");
     node->in_flight++;
     c->in_flight++;
     node->changed = true;

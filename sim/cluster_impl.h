@@ -3,6 +3,7 @@
 #ifndef WP_SIM_CLUSTER_IMPL_H
 #define WP_SIM_CLUSTER_IMPL_H
 
+#include "base/map.h"
 #include "sim/cache.h"
 #include "sim/cluster.h"
 
@@ -12,6 +13,7 @@ struct wp_node { /* one worker */
     uint64_t next_us;       /* of the model */
     double in_us, out_us;   /* when its links are free */
     uint32_t in_flight;
+    struct wp_map coming;   /* block -> requests before their first token that have it */
     bool changed;           /* its state was not told yet */
 };
 

@@ -7,7 +7,7 @@
 enum { CROWD = 500, PREFIX = 16 }; /* 16 blocks of 512: 8k */
 
 /* before: requests that the fleet is busy with when the crowd comes. */
-static struct wp_figures play(const char *policy, size_t workers, size_t before)
+static struct wp_figures play(const char *policy, size_t workers, size_t before, uint64_t stale_us)
 {
     struct wp_plays_conf pc = {.copies = 1, .scale = 1, .seed = 1};
     struct wp_figures f = {0};
@@ -34,7 +34,7 @@ static struct wp_figures play(const char *policy, size_t workers, size_t before)
     wp_replay_conf_init(&rc);
     rc.workers = workers;
     rc.policy = policy;
-    rc.stale_us = 50000;
+    rc.stale_us = stale_us;
     EXPECT_INT("replay", 0, wp_replay_run(&r, &rc, &p, &err));
     if (r) {
         wp_report_figures(r, &f);
@@ -50,11 +50,19 @@ static void a_herd_does_not_trample_the_one_holder(void)
     static const struct {
         const char *label;
         size_t workers, before;
-    } cases[] = {{"16 idle workers", 16, 0}, {"16 busy workers", 16, 50}, {"4 workers", 4, 0}, {"64 workers", 64, 0}};
+        uint64_t stale_us;
+    } cases[] = {
+        {"16 idle workers", 16, 0, 50000},
+        {"16 busy workers", 16, 50, 50000},
+        {"4 workers", 4, 0, 50000},
+        {"64 workers", 64, 0, 50000},
+        {"nothing late", 16, 0, 0},
+        {"nothing late, 64 workers", 64, 0, 0},
+    };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct wp_figures price = play("price", cases[i].workers, cases[i].before);
-        struct wp_figures least = play("least_work", cases[i].workers, cases[i].before);
+        struct wp_figures price = play("price", cases[i].workers, cases[i].before, cases[i].stale_us);
+        struct wp_figures least = play("least_work", cases[i].workers, cases[i].before, cases[i].stale_us);
 
         if (!(price.ttft_p99_s <= 1.01 * least.ttft_p99_s)) /* a step more or less */
             EXPECT_NEAR(cases[i].label, least.ttft_p99_s, price.ttft_p99_s, 0);

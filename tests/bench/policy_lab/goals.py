@@ -201,4 +201,5 @@ def agent(lab, seeds):
     return [a2, a3, a4]
 
 
-CHAT_GOALS = (g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15, g16, g17)
+CHAT_GOALS = (g3, g4, g5, g6, g7, g8, g9, g10, g11, g16, g17)
+ADVERSE_GOALS = (g14, g12, g13, g15)

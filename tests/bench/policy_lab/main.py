@@ -25,11 +25,11 @@ def verdict(row):
 
 
 def table(rows):
-    yield "| # | goal | must | stretch | reference | here | met |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| # | goal | must | stretch | reference | here | seeds | met |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for r in rows:
         here = ", ".join(f"{f[0]} {figure(*f[1:])}" for f in r.figures)
-        yield f"| {r.number} | {r.text} | {r.must} | {r.stretch} | {r.reference} | {here} | {verdict(r)} |"
+        yield f"| {r.number} | {r.text} | {r.must} | {r.stretch} | {r.reference} | {here} | {r.seeds} | {verdict(r)} |"
 
 
 def wanted(only, *numbers):
@@ -41,6 +41,7 @@ def main():
     p.add_argument("lab")
     p.add_argument("command")
     p.add_argument("--seeds", default="1,2,3,4,5")
+    p.add_argument("--few", type=int, default=5, help="seeds for staleness, links, broken chains and capacity")
     p.add_argument("--only", default="")
     p.add_argument("--keep", default="build/bench-policy")
     p.add_argument("--out")
@@ -49,21 +50,26 @@ def main():
     lab = runs.Lab(a.lab, a.command, a.keep, a.jobs)
     seeds, only, rows = [int(s) for s in a.seeds.split(",")], [x for x in a.only.split(",") if x], []
 
-    def take(more):
+    def take(more, n=None):
         for row in more if isinstance(more, list) else [more]:
+            row.seeds = n or len(seeds)
             if wanted(only, row.number):
                 rows.append(row)
                 print("\n".join(list(table([row]))[2:]), flush=True)
 
-    if wanted(only, "1", "2", "A1"):
-        take(goals.capacity(lab, seeds))
+    few = seeds[: a.few]
     for g in goals.CHAT_GOALS:
         if wanted(only, g.__name__[1:]):
             take(g(lab, seeds))
-    if wanted(only, "18"):
-        take(goals.g18(lab, seeds[:2]))
     if wanted(only, "A2", "A3", "A4"):
         take(goals.agent(lab, seeds))
+    for g in goals.ADVERSE_GOALS:
+        if wanted(only, g.__name__[1:]):
+            take(g(lab, few), len(few))
+    if wanted(only, "1", "2", "A1"):
+        take(goals.capacity(lab, few), len(few))
+    if wanted(only, "18"):
+        take(goals.g18(lab, few[:1]), 1)
     if a.out:
         rows.sort(key=lambda r: (r.number.startswith("A"), int(r.number.lstrip("A"))))
         with open(a.out, "w", encoding="utf-8") as f:
