@@ -248,6 +248,10 @@ replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator:
 	$(PYTHON) tests/bench/agreement.py --lab $(LAB) --binary $(BUILD)/warmpath --keep $(BUILD)/agreement --seeds $(or $(SEEDS),5) \
 	  $(if $(ONLY),--only '$(ONLY)',--page docs/replay.md) --jobs $(or $(AJOBS),1)
 
+bench-policy: $(BUILD)/warmpath ## the price policy in the laboratory against its goals: LAB=its folder, built, with traces; SEEDS=1,2 FEW=3 ONLY=7,A2 RUNS=1 (at once) OUT=file
+	$(PYTHON) tests/bench/policy_lab/main.py $(or $(LAB),$(error LAB is missing: a copy of the laboratory)) $(abspath $(BUILD)/warmpath) --keep $(BUILD)/bench-policy \
+	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FEW),--few $(FEW)) $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--jobs $(RUNS)) $(if $(OUT),--out $(OUT))
+
 bench: $(BENCH:%=$(BUILD)/bench/%) ## build the benchmarks of tests/bench/ and list them
 	@for b in $(BENCH); do echo "$(BUILD)/bench/$$b"; done
 

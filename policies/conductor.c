@@ -25,12 +25,13 @@ static void reckon(const struct wp_policy_conf *c, const struct wp_ask *ask,
 
     v->term[WP_TERM_WAIT] = wp_view_wait_us(&w[i]);
     v->term[WP_TERM_FETCH] = 0;
-    if (source != WP_NO_WORKER && (double)w[source].has_tokens > c->conductor_ratio * own) {
+    if (source != WP_NO_WORKER && (double)w[source].has_tokens > c->conductor_ratio * own &&
+        w[source].has_tokens > w[i].index_tokens) {
         double rate = fmin(w[i].link_bytes_per_s, w[source].link_bytes_per_s);
         uint32_t to = w[source].has_tokens;
 
-        v->term[WP_TERM_FETCH] =
-            ask->latency_us + 1e6 * (double)(to - own) * (double)p->kv_bytes_per_token / rate;
+        v->term[WP_TERM_FETCH] = wp_within(
+            ask->latency_us + 1e6 * (double)(to - own) * (double)p->kv_bytes_per_token / rate, 0, 1e18);
         v->fetch[0] = (struct wp_fetch){(uint32_t)source, w[i].index_tokens, to};
         v->n_fetch = 1;
         hit = to < most ? to : most;

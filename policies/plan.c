@@ -141,6 +141,8 @@ static void add_pool(struct draft *d)
 {
     uint32_t to = pool_to(d->s->pool, d->plan.to);
 
+    if (to > d->job->tokens)
+        to = d->job->tokens;
     if (to > d->plan.to && d->plan.n < WP_FETCHES)
         add(d, WP_POOL, to, busy(d->s->pool->busy_us), d->s->pool_us_per_byte);
 }

@@ -103,7 +103,7 @@ static double room_us(const struct at_hand *h, double missing, double rate)
 
     if (c->room_tuned > 0 && h->ask->room.tuned) {
         charged = blocks < c->move_blocks ? blocks : c->move_blocks;
-        return blocks * h->ask->room.block_us + charged * c->move_us * h->pinned / rate;
+        return blocks * wp_within(h->ask->room.block_us, 0, 1e12) + charged * c->move_us * h->pinned / rate;
     }
     charged = cap > 0 && cap < blocks ? cap : blocks;
     return charged * c->room_us / rate + blocks * c->room_wait_share * h->fleet_wait;
@@ -171,8 +171,8 @@ static void with_fetch(struct at_hand *h, const struct wp_worker_view *w, struct
     if (plan.n == 0)
         return;
     v->term[WP_TERM_FETCH] = wp_within(fmax(plan.done_us, parts.up_us) - parts.wait_us, 0, 1e18);
-    v->term[WP_TERM_COMPUTE] = wp_plan_cost(&job, plan.to, 0, 0) - job.wait_us;
-    v->term[WP_TERM_LINK] = job.link_share * plan.moved_us;
+    v->term[WP_TERM_COMPUTE] = wp_within(wp_plan_cost(&job, plan.to, 0, 0) - job.wait_us, 0, 1e24);
+    v->term[WP_TERM_LINK] = wp_within(job.link_share * plan.moved_us, 0, 1e18);
     v->n_fetch = plan.n;
     for (uint32_t i = 0; i < plan.n; i++)
         v->fetch[i] = plan.fetch[i];

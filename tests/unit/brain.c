@@ -309,6 +309,31 @@ static void the_store_is_a_source(void)
     wp_brain_destroy(b);
 }
 
+static void a_clock_that_jumps_stops_nobody(void)
+{
+    static const uint64_t times[] = {5000000, 10, UINT64_MAX / 4, 7, UINT64_MAX / 2, 0};
+    struct wp_brain *b = brain(3);
+    struct placed p = {.n = 0};
+    uint64_t id = 0;
+
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        for (uint64_t k = 0; k < 4; k++) {
+            struct wp_brain_answer a;
+
+            id++;
+            a = ask(b, times[i], id, 100 * id, 30);
+            EXPECT_TRUE("an answer", a.held || a.worker < 3);
+            wp_brain_state(b, times[i], times[(i + 3) % 6], (uint32_t)k, &(struct wp_brain_state){.prefill_tokens = UINT64_MAX >> k});
+        }
+        (void)wp_brain_tick(b, times[i], on_place, &p);
+    }
+    (void)wp_brain_tick(b, UINT64_MAX / 2 + 61000000, on_place, &p);
+    EXPECT_TRUE("nobody is held for ever", wp_brain_next_us(b) == UINT64_MAX);
+    for (uint64_t k = 1; k <= id; k++)
+        wp_brain_end(b, 3, k);
+    wp_brain_destroy(b);
+}
+
 static void it_survives_every_allocation_that_fails(void)
 {
     long live = wp_mem_live();
@@ -351,6 +376,7 @@ static const struct wp_test tests[] = {
     {"a context is fetched when who has it is busy", a_context_is_fetched_when_who_has_it_is_busy},
     {"what links really do is found out", what_links_really_do_is_found_out},
     {"the store is a source", the_store_is_a_source},
+    {"a clock that jumps stops nobody", a_clock_that_jumps_stops_nobody},
     {"it survives every allocation that fails", it_survives_every_allocation_that_fails},
     {NULL, NULL},
 };

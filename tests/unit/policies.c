@@ -167,7 +167,13 @@ static void absurd_views_have_an_answer(void)
                                  .now_us = wp_rng_next(&r),
                                  .chain = chain,
                                  .n_chain = wp_rng_below(&r, 5),
-                                 .chain_tokens = 512};
+                                 .chain_tokens = 512,
+                                 .latency_us = odd[wp_rng_below(&r, 7)],
+                                 .room = {.tuned = k & 2,
+                                          .block_us = odd[wp_rng_below(&r, 7)],
+                                          .delays = odd[wp_rng_below(&r, 7)]}};
+            struct wp_span span = {whole[wp_rng_below(&r, 4)], whole[wp_rng_below(&r, 4)]};
+            struct wp_pool pool = {&span, 1, odd[wp_rng_below(&r, 7)], odd[wp_rng_below(&r, 7)]};
             size_t at;
 
             for (size_t j = 0; j < 5; j++) {
@@ -184,12 +190,17 @@ static void absurd_views_have_an_answer(void)
                                                .index_tokens = whole[wp_rng_below(&r, 4)],
                                                .block_size = whole[wp_rng_below(&r, 4)],
                                                .hit_tokens = whole[wp_rng_below(&r, 4)],
-                                               .doubtful = whole[wp_rng_below(&r, 4)],
+                                               .doubtful = k & 1 ? 0 : whole[wp_rng_below(&r, 4)],
+                                               .has_tokens = whole[wp_rng_below(&r, 4)],
+                                               .in_busy_us = odd[wp_rng_below(&r, 7)],
+                                               .out_busy_us = odd[wp_rng_below(&r, 7)],
+                                               .link_bytes_per_s = odd[wp_rng_below(&r, 7)],
                                                .correction = odd[wp_rng_below(&r, 7)]};
                 w[j].profile = j == 1 ? NULL : j == 2 ? &broken : wp_profile_default();
                 for (int t = 0; t < WP_TIERS; t++)
                     w[j].hit_tier[t] = whole[wp_rng_below(&r, 4)];
             }
+            ask.pool = k & 4 ? &pool : NULL;
             memset(v, 0x55, sizeof v);
             at = p->ops->choose(p, &ask, w, 5, v);
             if (at < 5 && p->ops->placed)
@@ -199,8 +210,10 @@ static void absurd_views_have_an_answer(void)
             for (size_t j = 0; j < 5; j++) {
                 const double *all = (const double *)&v[j]; /* terms, price, prediction */
 
-                if (v[j].n_fetch != 0)
-                    EXPECT_TRUE("nobody has a link", 0);
+                for (uint32_t f = 0; f < v[j].n_fetch; f++)
+                    if (f >= WP_FETCHES || v[j].fetch[f].from >= v[j].fetch[f].to ||
+                        (v[j].fetch[f].source >= 5 && v[j].fetch[f].source != WP_POOL))
+                        EXPECT_TRUE("a fetch of something from somebody", 0);
                 for (size_t t = 0; t < offsetof(struct wp_verdict, n_fetch) / sizeof all[0]; t++)
                     if (!isnan(all[t]) && !(all[t] >= 0 && all[t] < 1e30)) /* 0x55.. is 1e103 */
                         EXPECT_TRUE(wp_policies[i]->name, 0);
