@@ -155,6 +155,9 @@ struct wp_overlap {
     struct wp_overlap_row *row;
     uint64_t *bits; /* the sets' memory */
     struct wp_overlap_window *window; /* the walk's own, for holders with groups that restrict */
+    struct wp_overlap_row *spare;     /* rows on their way to their places */
+    uint32_t *before;
+    bool deep; /* the last answer was longer than a segment: the next one is expected to be */
 };
 /* Room for the answers of an index with up to that many holders.  Errors: WP_ENOMEM. */
 int wp_overlap_init(struct wp_overlap *o, size_t holders);

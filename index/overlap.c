@@ -20,7 +20,9 @@ int wp_overlap_init(struct wp_overlap *o, size_t holders)
     o->row = wp_calloc(cap, sizeof *o->row);
     o->bits = wp_calloc((cap + WP_SCRATCH_SETS) * words, sizeof *o->bits);
     o->window = wp_calloc(words * 64, sizeof *o->window);
-    if (o->row && o->bits && o->window)
+    o->spare = wp_calloc(cap, sizeof *o->spare);
+    o->before = wp_calloc(cap, sizeof *o->before);
+    if (o->row && o->bits && o->window && o->spare && o->before)
         return 0;
     wp_overlap_fini(o);
     return WP_ENOMEM;
@@ -31,6 +33,8 @@ void wp_overlap_fini(struct wp_overlap *o)
     wp_free(o->row);
     wp_free(o->bits);
     wp_free(o->window);
+    wp_free(o->spare);
+    wp_free(o->before);
     *o = (struct wp_overlap){0};
 }
 
@@ -199,7 +203,8 @@ static void walk(struct wp_walk *w, const struct wp_index *ix, const struct wp_c
         return;
     __builtin_prefetch(r);
     wp_rows_init(w, ix, c, w->o);
-    know(w, 2);
+    if (w->o->deep) /* while the run is on its way from memory; in vain, if its holders end in it */
+        know(w, 2);
     while (r && see(ix, r, &s)) {
         unsigned m = match(w, r, s.upto);
 
@@ -213,6 +218,7 @@ static void walk(struct wp_walk *w, const struct wp_index *ix, const struct wp_c
         }
         r = next_run(w);
     }
+    w->o->deep = w->pos > WP_SEGMENT;
     wp_rows_end(w);
 }
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { FEW = 8 };
+enum { FEW = 8, SORT_FEW = 12, SORT_BLOCKS = 8192 };
 
 static struct wp_overlap_row *add_row(struct wp_walk *w, const struct wp_overlap_row *like)
 {
@@ -475,7 +475,7 @@ static int compare(const struct wp_overlap_row *a, const struct wp_overlap_row *
     return a->doubtful == b->doubtful ? 0 : a->doubtful < b->doubtful ? -1 : 1;
 }
 
-static void sort(struct wp_overlap *o) /* Shell's: qsort() may allocate */
+static void sort_few(struct wp_overlap *o) /* Shell's: qsort() may allocate */
 {
     for (size_t gap = o->n / 2; gap > 0; gap /= 2)
         for (size_t i = gap; i < o->n; i++) {
@@ -486,6 +486,52 @@ static void sort(struct wp_overlap *o) /* Shell's: qsort() may allocate */
                 o->row[at] = o->row[at - gap];
             o->row[at] = it;
         }
+}
+
+/* The row takes its place among those behind `first`, which are as long. */
+static void insert(struct wp_overlap_row to[], size_t first, size_t at,
+                   const struct wp_overlap_row *row)
+{
+    for (; at > first && compare(&to[at - 1], row) > 0; at--)
+        to[at] = to[at - 1];
+    to[at] = *row;
+}
+
+/* Rows are mostly of different lengths, and there are not many lengths: a bit for each. */
+static void sort_many(struct wp_overlap *o, size_t most)
+{
+    uint64_t seen[SORT_BLOCKS / 64 + 1];
+    uint32_t last[SORT_BLOCKS + 1], none = UINT32_MAX; /* the row of that length that came last */
+    struct wp_overlap_row *to = o->spare;
+    size_t n = 0;
+
+    memset(seen, 0, (most / 64 + 1) * sizeof seen[0]);
+    for (uint32_t i = 0; i < o->n; i++) {
+        uint32_t blocks = o->row[i].blocks;
+
+        o->before[i] = seen[blocks / 64] >> (blocks % 64) & 1 ? last[blocks] : none;
+        seen[blocks / 64] |= 1ull << (blocks % 64);
+        last[blocks] = i;
+    }
+    for (size_t k = most / 64 + 1; k-- > 0;)
+        for (uint64_t bits = seen[k]; bits;) {
+            unsigned bit = 63 - (unsigned)__builtin_clzll(bits);
+            size_t first = n;
+
+            bits ^= 1ull << bit;
+            for (uint32_t i = last[k * 64 + bit]; i != none; i = o->before[i])
+                insert(to, first, n++, &o->row[i]);
+        }
+    o->spare = o->row;
+    o->row = to;
+}
+
+static void sort(struct wp_walk *w)
+{
+    if (w->o->n > SORT_FEW && w->n <= SORT_BLOCKS)
+        sort_many(w->o, w->n);
+    else
+        sort_few(w->o);
 }
 
 /* Rows may have come to the same answer by different ways: they are one. */
@@ -501,8 +547,8 @@ static void join_equals(struct wp_overlap *o)
         if (last && compare(last, &o->row[i]) == 0)
             for (size_t k = 0; k < o->words; k++)
                 last->set[k] |= o->row[i].set[k];
-        else
-            o->row[n++] = o->row[i];
+        else if (n++ < i)
+            o->row[n - 1] = o->row[i];
     }
     o->n = n;
 }
@@ -510,6 +556,6 @@ static void join_equals(struct wp_overlap *o)
 void wp_rows_end(struct wp_walk *w)
 {
     answer_restricted(w);
-    sort(w->o);
+    sort(w);
     join_equals(w->o);
 }
