@@ -519,6 +519,7 @@ static void sort_many(struct wp_overlap *o, size_t most)
             size_t first = n;
 
             bits ^= 1ull << bit;
+            /* cppcheck-suppress uninitvar ; a bit that is seen has a row */
             for (uint32_t i = last[k * 64 + bit]; i != none; i = o->before[i])
                 insert(to, first, n++, &o->row[i]);
         }
