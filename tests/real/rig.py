@@ -175,8 +175,9 @@ def prefixes(talk, n=8, most=None):
     return out[:most]
 
 
-def play(r, talk, n, threads=1):
-    """n turns; returns those whose header claimed something else than the engine had."""
+def play(r, talk, n, threads=1, settled=False):
+    """n turns; returns those whose header claimed something else than the engine had.  settled: each waits until what the turn before
+    has changed is told."""
     wrong, lock, left = [], threading.Lock(), [n]
 
     def go():
@@ -186,6 +187,8 @@ def play(r, talk, n, threads=1):
                     return
                 left[0] -= 1
                 prompt = talk.next()
+            if settled:
+                quiet(r, 0.15)
             claim, had, _, worker = completion(r, prompt)
             if claim != had:
                 wrong.append((worker, len(prompt), claim, had))

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-enum { ENGINES = 3, PATIENCE_US = 2000000 };
+enum { ENGINES = 3, PATIENCE_US = 30000000 };
 
 static struct rig {
     struct wp_router router;
