@@ -31,7 +31,8 @@ static void reckon(const struct wp_policy_conf *c, const struct wp_ask *ask,
         uint32_t to = w[source].has_tokens;
 
         v->term[WP_TERM_FETCH] = wp_within(
-            ask->latency_us + 1e6 * (double)(to - own) * (double)p->kv_bytes_per_token / rate, 0, 1e18);
+            ask->latency_us + 1e6 * (double)(to - own) * (double)p->kv_bytes_per_token / rate, 0,
+            1e18);
         v->fetch[0] = (struct wp_fetch){(uint32_t)source, w[i].index_tokens, to};
         v->n_fetch = 1;
         hit = to < most ? to : most;

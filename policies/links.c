@@ -5,15 +5,17 @@
 
 #include <math.h>
 
-static const double as_fast = 0.8;          /* of what was expected: no news */
-static const double shown_us = 600e6;       /* what was shown longer ago counts no more */
+static const double as_fast = 0.8;    /* of what was expected: no news */
+static const double shown_us = 600e6; /* what was shown longer ago counts no more */
 static const double half_sure_us = 600e6, half_unsure_us = 60e6; /* of the way back */
-static const double overdue_share = 0.5, overdue_us = 100e3;    /* beyond what it should take */
+static const double overdue_share = 0.5, overdue_us = 100e3;     /* beyond what it should take */
 static const double longest_us = 1e15;
 
-int wp_links_init(struct wp_links *l, uint32_t n, const double rate[], double pool_rate, double latency_us)
+int wp_links_init(struct wp_links *l, uint32_t n, const double rate[], double pool_rate,
+                  double latency_us)
 {
-    *l = (struct wp_links){.n = n, .latency_us = latency_us > 0 && latency_us < longest_us ? latency_us : 0};
+    *l = (struct wp_links){
+        .n = n, .latency_us = latency_us > 0 && latency_us < longest_us ? latency_us : 0};
     wp_list_init(&l->open);
     l->link = wp_calloc((size_t)n + 1, sizeof *l->link);
     if (!l->link)
@@ -46,7 +48,8 @@ double wp_link_rate(const struct wp_links *l, uint32_t worker, uint64_t now_us)
     if (k->rate >= k->said)
         return k->rate;
     /* halfway in ratio: from 1 to 25 GB/s by way of 5 */
-    return k->said * pow(k->rate / k->said, exp2(-since(now_us, k->rate_us) / (k->unsure ? half_unsure_us : half_sure_us)));
+    return k->said * pow(k->rate / k->said, exp2(-since(now_us, k->rate_us) /
+                                                 (k->unsure ? half_unsure_us : half_sure_us)));
 }
 
 double wp_link_in_busy(const struct wp_links *l, uint32_t worker, uint64_t now_us)
@@ -80,11 +83,13 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-void wp_links_begin(struct wp_links *l, struct wp_transfer *t, uint64_t now_us, uint32_t source, uint32_t worker, double bytes)
+void wp_links_begin(struct wp_links *l, struct wp_transfer *t, uint64_t now_us, uint32_t source,
+                    uint32_t worker, double bytes)
 {
     struct wp_link *out = &l->link[source], *in = &l->link[worker];
 
-    *t = (struct wp_transfer){.source = source, .worker = worker, .bytes = bytes, .at_us = now_us, .under_way = true};
+    *t = (struct wp_transfer){
+        .source = source, .worker = worker, .bytes = bytes, .at_us = now_us, .under_way = true};
     wp_list_push(&out->out, &t->of_source);
     wp_list_push(&in->in, &t->of_worker);
     wp_list_push(&l->open, &t->open);
@@ -208,7 +213,8 @@ struct wp_transfer *wp_links_overdue(const struct wp_links *l, uint64_t now_us)
     {
         struct wp_transfer *t = WP_CONTAINER(at, struct wp_transfer, open);
 
-        if (since(now_us, t->end_us) > l->latency_us + overdue_by(t) && t->of_worker.prev == &l->link[t->worker].in &&
+        if (since(now_us, t->end_us) > l->latency_us + overdue_by(t) &&
+            t->of_worker.prev == &l->link[t->worker].in &&
             t->of_source.prev == &l->link[t->source].out)
             return t;
     }

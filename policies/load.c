@@ -174,7 +174,8 @@ static void add_since(struct wp_load *l, struct wp_list *at, const struct wp_pro
 }
 
 void wp_load_told(struct wp_load *l, const struct wp_profile *p, uint64_t as_of_us,
-                    uint64_t prefill_tokens, uint32_t in_flight, uint32_t decoding, uint64_t kv_tokens)
+                  uint64_t prefill_tokens, uint32_t in_flight, uint32_t decoding,
+                  uint64_t kv_tokens)
 {
     struct wp_list *at = l->waiting.prev, *since;
     uint64_t known_tokens = l->prefill_tokens;
@@ -198,8 +199,7 @@ void wp_load_told(struct wp_load *l, const struct wp_profile *p, uint64_t as_of_
     since = at->next;
     for (; at != &l->waiting && prefill_tokens; at = at->prev) {
         const struct wp_load_item *it = WP_CONTAINER(at, const struct wp_load_item, link);
-        uint64_t tokens =
-            prefill_tokens < it->prefill_tokens ? prefill_tokens : it->prefill_tokens;
+        uint64_t tokens = prefill_tokens < it->prefill_tokens ? prefill_tokens : it->prefill_tokens;
 
         l->backlog_us += tail_us(it, p, tokens);
         prefill_tokens -= tokens;

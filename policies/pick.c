@@ -116,7 +116,8 @@ void wp_parts_of(const struct wp_cost *c, const struct wp_ask *ask, const struct
  * Behind others its steps are theirs, too, and full.  It is the same on equal workers, and a price
  * with it would only say that nothing is gained by what an idle engine has of a short prompt.
  */
-double wp_step_after(const struct wp_profile *p, const struct wp_worker_view *w, const struct wp_parts *parts)
+double wp_step_after(const struct wp_profile *p, const struct wp_worker_view *w,
+                     const struct wp_parts *parts)
 {
     double kv = (double)w->kv_tokens;
     double alone;
@@ -141,7 +142,9 @@ void wp_predict(const struct wp_ask *ask, const struct wp_worker_view *w, double
     v->term[WP_TERM_WAIT] = parts.wait_us;
     v->term[WP_TERM_FETCH] = wp_within(parts.up_us - parts.wait_us, 0, 1e18);
     v->term[WP_TERM_COMPUTE] = wp_within(
-        parts.slow * (cost.t_c + parts.missing * (cost.a + cost.b2 * (2.0 * ask->tokens - parts.missing))), 0, 1e24);
+        parts.slow *
+            (cost.t_c + parts.missing * (cost.a + cost.b2 * (2.0 * ask->tokens - parts.missing))),
+        0, 1e24);
     v->step_us = wp_step_after(p, w, &parts);
     v->ttft_us = parts.wait_us + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->step_us;
 }

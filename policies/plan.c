@@ -53,7 +53,8 @@ static uint32_t pool_to(const struct wp_pool *pool, uint32_t at)
     return at;
 }
 
-void wp_plan_sources(struct wp_plan_sources *s, const struct wp_ask *ask, const struct wp_worker_view w[], size_t n)
+void wp_plan_sources(struct wp_plan_sources *s, const struct wp_ask *ask,
+                     const struct wp_worker_view w[], size_t n)
 {
     size_t first = n ? (size_t)((ask->draw >> 32) * n >> 32) : 0;
 
@@ -65,8 +66,10 @@ void wp_plan_sources(struct wp_plan_sources *s, const struct wp_ask *ask, const 
         size_t i = first + k < n ? first + k : first + k - n;
 
         if (w[i].has_tokens && w[i].link_bytes_per_s > 0)
-            into_front(s, &(struct wp_plan_peer){(uint32_t)i, w[i].has_tokens < ask->tokens ? w[i].has_tokens : ask->tokens,
-                                                 busy(w[i].out_busy_us), us_per_byte(w[i].link_bytes_per_s)});
+            into_front(s, &(struct wp_plan_peer){
+                              (uint32_t)i,
+                              w[i].has_tokens < ask->tokens ? w[i].has_tokens : ask->tokens,
+                              busy(w[i].out_busy_us), us_per_byte(w[i].link_bytes_per_s)});
     }
     s->most = s->n ? s->peer[0].to : 0;
     s->most = pool_to(s->pool, s->most);
@@ -93,7 +96,8 @@ static void judge(struct draft *d, const struct wp_plan *p)
 }
 
 /* The first blocks of a transfer that starts then. */
-static void judge_part(struct draft *d, uint32_t blocks, uint32_t to, double start, double per_token)
+static void judge_part(struct draft *d, uint32_t blocks, uint32_t to, double start,
+                       double per_token)
 {
     struct wp_plan part = d->plan;
     uint32_t tokens = blocks * d->job->block;
@@ -107,12 +111,16 @@ static void judge_part(struct draft *d, uint32_t blocks, uint32_t to, double sta
     judge(d, &part);
 }
 
-/* One more transfer.  What of it the wait hides is a plan, too: whole blocks, so either less or more of it. */
-static void add(struct draft *d, uint32_t source, uint32_t to, double source_us, double us_per_byte_there)
+/* One more transfer.  What of it the wait hides is a plan, too: whole blocks, so either less or
+ * more of it. */
+static void add(struct draft *d, uint32_t source, uint32_t to, double source_us,
+                double us_per_byte_there)
 {
     const struct wp_plan_job *j = d->job;
     struct wp_plan *p = &d->plan;
-    double per_token = j->bytes_per_token * (us_per_byte_there > d->in_us_per_byte ? us_per_byte_there : d->in_us_per_byte);
+    double per_token =
+        j->bytes_per_token *
+        (us_per_byte_there > d->in_us_per_byte ? us_per_byte_there : d->in_us_per_byte);
     double start = source_us > d->in_us ? source_us : d->in_us;
     double end = start + per_token * (to - p->to), room = j->wait_us - d->s->latency_us - start;
 
@@ -155,23 +163,29 @@ static void begin(struct draft *d, const struct wp_worker_view *w)
     d->in_us = busy(w->in_busy_us);
 }
 
-double wp_plan_best(const struct wp_plan_sources *s, const struct wp_worker_view *w, const struct wp_plan_job *job, double margin_us,
-                    struct wp_plan *best)
+double wp_plan_best(const struct wp_plan_sources *s, const struct wp_worker_view *w,
+                    const struct wp_plan_job *job, double margin_us, struct wp_plan *best)
 {
     double nothing_us = wp_plan_cost(job, job->hit, 0, 0);
-    struct draft d = {.s = s, .job = job, .in_us_per_byte = us_per_byte(w->link_bytes_per_s), .best_us = nothing_us - margin_us, .best = best};
+    struct draft d = {.s = s,
+                      .job = job,
+                      .in_us_per_byte = us_per_byte(w->link_bytes_per_s),
+                      .best_us = nothing_us - margin_us,
+                      .best = best};
 
     best->n = 0;
     best->to = job->hit;
     best->done_us = best->moved_us = 0;
     if (!(w->link_bytes_per_s > 0) || !(job->bytes_per_token > 0) || job->block == 0)
         return nothing_us;
-    for (uint32_t i = 0; i < s->n && s->peer[i].to > job->hit; i++) { /* each alone, and the pool behind it */
+    for (uint32_t i = 0; i < s->n && s->peer[i].to > job->hit;
+         i++) { /* each alone, and the pool behind it */
         begin(&d, w);
         add_peer(&d, &s->peer[i]);
         add_pool(&d);
     }
-    if (s->pool && pool_to(s->pool, job->hit) > job->hit) { /* the pool first, and whoever has more */
+    if (s->pool &&
+        pool_to(s->pool, job->hit) > job->hit) { /* the pool first, and whoever has more */
         begin(&d, w);
         add_pool(&d);
         if (s->n)

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 const char *const wp_term_names[WP_TERMS] = {
-    [WP_TERM_WAIT] = "wait", [WP_TERM_FETCH] = "fetch", [WP_TERM_COMPUTE] = "compute",
-    [WP_TERM_LINK] = "link", [WP_TERM_ROOM] = "room", [WP_TERM_PIN] = "pin",
+    [WP_TERM_WAIT] = "wait",   [WP_TERM_FETCH] = "fetch", [WP_TERM_COMPUTE] = "compute",
+    [WP_TERM_LINK] = "link",   [WP_TERM_ROOM] = "room",   [WP_TERM_PIN] = "pin",
     [WP_TERM_SCORE] = "score",
 };
 
@@ -66,7 +66,10 @@ static const struct row {
     size_t at; /* a double of wp_policy_conf */
     double min, max;
 } rows[] = {
-#define ROW(name, member, min, max) {name, offsetof(struct wp_policy_conf, member), min, max}
+#define ROW(name, member, min, max)                             \
+    {                                                           \
+        name, offsetof(struct wp_policy_conf, member), min, max \
+    }
     ROW("price.room_us", room_us, 0, 1e9),
     ROW("price.room_cap_blocks", room_cap_blocks, 0, 1e9),
     ROW("price.room_wait_share", room_wait_share, 0, 100),
@@ -125,9 +128,9 @@ int wp_policy_set(struct wp_policy_conf *c, struct wp_str key, struct wp_str val
         if (!wp_str_is(key, rows[i].name))
             continue;
         if (!wp_str_double(value, &x) || !(x >= rows[i].min && x <= rows[i].max))
-            return wp_fail(
-                err, WP_EINVAL, "policy.%s: want a number from %g to %g, got \"" WP_STR_FMT "\"",
-                rows[i].name, rows[i].min, rows[i].max, WP_STR_ARG(value));
+            return wp_fail(err, WP_EINVAL,
+                           "policy.%s: want a number from %g to %g, got \"" WP_STR_FMT "\"",
+                           rows[i].name, rows[i].min, rows[i].max, WP_STR_ARG(value));
         *(double *)((char *)c + rows[i].at) = x;
         return 0;
     }
@@ -137,7 +140,8 @@ int wp_policy_set(struct wp_policy_conf *c, struct wp_str key, struct wp_str val
                    near ? "\"?" : "");
 }
 
-size_t wp_policy_settings(const struct wp_policy_conf *c, struct wp_decision_setting s[], size_t cap)
+size_t wp_policy_settings(const struct wp_policy_conf *c, struct wp_decision_setting s[],
+                          size_t cap)
 {
     size_t n = 0;
 

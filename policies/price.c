@@ -2,27 +2,30 @@
 /*
  * policies/price.c - the worker where this request costs least, in microseconds (docs/policies.md).
  *
- *     price(w) = min over plans of [max(W, F) + correction * slow_down * C(there, tokens) + link] + room + pin
+ *     price(w) = min over plans of [max(W, F) + correction * slow_down * C(there, tokens) + link] +
+ * room + pin
  *
  *   W     outstanding prefill work there, in time
- *   F     bringing the hit's blocks up from slower tiers, and what the plan fetches from others (policies/plan.h); both go on
- *         while the request waits
- *   C     prefill of what is missing then (policies/profile.h), beside the decode batch
- *   link  what others lose by the links that the plan keeps busy: link_share of that time
- *   room  what others lose by what the new blocks evict.  Where the price of a block tunes itself (policies/room.h) it is that, for each
- *         block, and a small one for at most move_blocks of them, so that moves gain something.  Elsewhere room_us for at most
+ *   F     bringing the hit's blocks up from slower tiers, and what the plan fetches from others
+ * (policies/plan.h); both go on while the request waits C     prefill of what is missing then
+ * (policies/profile.h), beside the decode batch link  what others lose by the links that the plan
+ * keeps busy: link_share of that time room  what others lose by what the new blocks evict.  Where
+ * the price of a block tunes itself (policies/room.h) it is that, for each block, and a small one
+ * for at most move_blocks of them, so that moves gain something.  Elsewhere room_us for at most
  *         room_cap_blocks of them, and a share of the median wait
- *   pin   what others lose by what stays in the fastest tier while it runs, when that tier is short and a lost second delays many
+ *   pin   what others lose by what stays in the fastest tier while it runs, when that tier is short
+ * and a lost second delays many
  *
- * room_us and move_us are capped because they are a price per context: uncapped they pin long sessions to busy
- * workers.  What a block costs is one number for the whole fleet: prices per block that differ
- * between workers make long contexts wander.  The share of the wait is the median's, not the mean's: one worker
- * with a long queue does not say that the fleet has no time, and must not raise the price of
- * leaving it.
+ * room_us and move_us are capped because they are a price per context: uncapped they pin long
+ * sessions to busy workers.  What a block costs is one number for the whole fleet: prices per block
+ * that differ between workers make long contexts wander.  The share of the wait is the median's,
+ * not the mean's: one worker with a long queue does not say that the fleet has no time, and must
+ * not raise the price of leaving it.
  *
  * Prices within the model's own error of the best are a tie, and go to the one with fewer in flight
  * of two drawn at random: many requests at once, or many routers, do not all take the same worker.
- * Source: the laboratory's reference policy; what was measured for these defaults is in docs/policies.md and docs/bench-policy.md.
+ * Source: the laboratory's reference policy; what was measured for these defaults is in
+ * docs/policies.md and docs/bench-policy.md.
  */
 #include "policies/pick.h"
 #include "policies/plan.h"
@@ -103,7 +106,8 @@ static double room_us(const struct at_hand *h, double missing, double rate)
 
     if (c->room_tuned > 0 && h->ask->room.tuned) {
         charged = blocks < c->move_blocks ? blocks : c->move_blocks;
-        return blocks * wp_within(h->ask->room.block_us, 0, 1e12) + charged * c->move_us * h->pinned / rate;
+        return blocks * wp_within(h->ask->room.block_us, 0, 1e12) +
+               charged * c->move_us * h->pinned / rate;
     }
     charged = cap > 0 && cap < blocks ? cap : blocks;
     return charged * c->room_us / rate + blocks * c->room_wait_share * h->fleet_wait;
@@ -114,14 +118,16 @@ static double pin_us(const struct at_hand *h, const struct wp_worker_view *w, do
 {
     double pinned = wp_within(w->pinned, 0, 1);
 
-    return h->c->pin_us / rate * h->delays * pinned * pinned * w->fresh_blocks * w->block_size / ROOM_BLOCK;
+    return h->c->pin_us / rate * h->delays * pinned * pinned * w->fresh_blocks * w->block_size /
+           ROOM_BLOCK;
 }
 
 static void add_up(struct wp_verdict *v)
 {
-    v->price = v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->term[WP_TERM_LINK] +
-               v->term[WP_TERM_ROOM] + v->term[WP_TERM_PIN];
-    v->ttft_us = v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->step_us;
+    v->price = v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] +
+               v->term[WP_TERM_LINK] + v->term[WP_TERM_ROOM] + v->term[WP_TERM_PIN];
+    v->ttft_us =
+        v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->step_us;
 }
 
 /* Without any fetch from others. */
@@ -136,7 +142,9 @@ static void alone(struct at_hand *h, const struct wp_worker_view *w, struct wp_v
     v->term[WP_TERM_WAIT] = parts.wait_us;
     v->term[WP_TERM_FETCH] = wp_within(parts.up_us - parts.wait_us, 0, 1e18);
     v->term[WP_TERM_COMPUTE] = wp_within(
-        parts.slow * (h->cost.t_c + parts.missing * (h->cost.a + h->cost.b2 * (2 * tokens - parts.missing))), 0, 1e24);
+        parts.slow *
+            (h->cost.t_c + parts.missing * (h->cost.a + h->cost.b2 * (2 * tokens - parts.missing))),
+        0, 1e24);
     v->term[WP_TERM_ROOM] = room_us(h, parts.missing, rate);
     v->term[WP_TERM_PIN] = h->delays > 0 ? pin_us(h, w, rate) : 0;
     v->term[WP_TERM_LINK] = 0;
@@ -180,9 +188,12 @@ static void with_fetch(struct at_hand *h, const struct wp_worker_view *w, struct
 }
 
 /* No plan can make it cheaper than this. */
-static double at_least(struct at_hand *h, const struct wp_worker_view *w, const struct wp_verdict *v)
+static double at_least(struct at_hand *h, const struct wp_worker_view *w,
+                       const struct wp_verdict *v)
 {
-    double all = h->ask->tokens, missing = all - (h->sources.most < all ? h->sources.most : all - 1), had = all - w->hit_tokens;
+    double all = h->ask->tokens,
+           missing = all - (h->sources.most < all ? h->sources.most : all - 1),
+           had = all - w->hit_tokens;
     double full = h->cost.a * had + h->cost.b2 * had * (2 * all - had);
     double rest = h->cost.a * missing + h->cost.b2 * missing * (2 * all - missing);
 
@@ -220,14 +231,17 @@ static double near(const struct wp_policy_conf *c, double best, double rate)
     return best + (within > share ? within : share);
 }
 
-/* What was learnt of its costs may be wrong by so much: to go by less is to send everything to whoever was learnt a little faster. */
+/* What was learnt of its costs may be wrong by so much: to go by less is to send everything to
+ * whoever was learnt a little faster. */
 static double unsure_us(const struct wp_worker_view *w, const struct wp_verdict *v)
 {
-    return v->term[WP_TERM_COMPUTE] * (w->error < 0.1 ? w->error : 0.1); /* NaN: no less than what is known of nobody */
+    return v->term[WP_TERM_COMPUTE] *
+           (w->error < 0.1 ? w->error : 0.1); /* NaN: no less than what is known of nobody */
 }
 
 /* Prices with what can be fetched, of those that it may make one of the best. */
-static size_t fetch(struct at_hand *h, const struct wp_worker_view w[], size_t n, size_t best, struct wp_verdict v[])
+static size_t fetch(struct at_hand *h, const struct wp_worker_view w[], size_t n, size_t best,
+                    struct wp_verdict v[])
 {
     wp_plan_sources(&h->sources, h->ask, w, n);
     for (size_t i = 0; i < n && h->sources.most; i++) {

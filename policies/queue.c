@@ -15,7 +15,8 @@ int wp_queue_init(struct wp_queue *q, const struct wp_queue_conf *c, struct wp_e
     if (!(c->age > 0 && c->age <= 1e6))
         return wp_fail(err, WP_EINVAL, "age: want a number above 0 and up to 1e6, got %g", c->age);
     if (!(c->most_us >= 0 && c->most_us <= 1e12))
-        return wp_fail(err, WP_EINVAL, "hold_most_us: want a number from 0 to 1e12, got %g", c->most_us);
+        return wp_fail(err, WP_EINVAL, "hold_most_us: want a number from 0 to 1e12, got %g",
+                       c->most_us);
     if (c->max > 1 << 24)
         return wp_fail(err, WP_EINVAL, "queue: want at most %d requests, got %zu", 1 << 24, c->max);
     if (c->max && !(q->heap = wp_malloc((c->max + 1) * sizeof(void *))))
@@ -46,9 +47,11 @@ static double key_of(const struct wp_queue *q, double cost_us, uint64_t arrived_
     return (cost_us > 0 ? fmin(cost_us, 1e15) : 0) + q->conf.age * (double)arrived_us;
 }
 
-bool wp_queue_holds(const struct wp_queue *q, double least_wait_us, uint64_t now_us, double cost_us, uint32_t rank)
+bool wp_queue_holds(const struct wp_queue *q, double least_wait_us, uint64_t now_us, double cost_us,
+                    uint32_t rank)
 {
-    struct wp_queue_item it = {.rank = rank, .key = key_of(q, cost_us, now_us), .number = q->pushed};
+    struct wp_queue_item it = {
+        .rank = rank, .key = key_of(q, cost_us, now_us), .number = q->pushed};
 
     if (q->conf.max == 0)
         return false;
@@ -82,7 +85,8 @@ static void down(struct wp_queue *q, size_t at, struct wp_queue_item *it)
     put(q, at, it);
 }
 
-bool wp_queue_push(struct wp_queue *q, struct wp_queue_item *it, uint64_t arrived_us, double cost_us, uint32_t rank, uint64_t deadline_us)
+bool wp_queue_push(struct wp_queue *q, struct wp_queue_item *it, uint64_t arrived_us,
+                   double cost_us, uint32_t rank, uint64_t deadline_us)
 {
     if (q->n >= q->conf.max) {
         q->refused++;

@@ -4,9 +4,10 @@
 #include <math.h>
 
 static const double tau_us = 300e6, arrivals_tau_us = 60e6, busy_tau_us = 120e6;
-static const double prior_blocks = 200, prior_hits = 20; /* before anything is known, every tenth comes back */
-static const double around = 6;      /* ages between A / 6 and 6 A tell of the age at which blocks go */
-static const double least_s = 5;     /* of uptime, for rates */
+static const double prior_blocks = 200,
+                    prior_hits = 20; /* before anything is known, every tenth comes back */
+static const double around = 6;  /* ages between A / 6 and 6 A tell of the age at which blocks go */
+static const double least_s = 5; /* of uptime, for rates */
 static const double most_behind = 3; /* of 1 / (1 - busy) */
 
 void wp_room_init(struct wp_room *r)
@@ -82,7 +83,8 @@ static double full(const struct wp_room *r, uint64_t now_us, double tau)
 /* Requests that one lost second delays. */
 static double delays(struct wp_room *r, uint64_t now_us, const struct wp_worker_view w[], size_t n)
 {
-    double wait_us = 0, busy = 0, keep = exp(-since(now_us, r->busy_us) / busy_tau_us), share, arrivals;
+    double wait_us = 0, busy = 0, keep = exp(-since(now_us, r->busy_us) / busy_tau_us), share,
+           arrivals;
 
     for (size_t i = 0; i < n; i++) {
         wait_us += w[i].wait_us > 0 ? fmin(w[i].wait_us, 1e12) : 0;
@@ -95,8 +97,8 @@ static double delays(struct wp_room *r, uint64_t now_us, const struct wp_worker_
     return arrivals * (wait_us / (double)n / 1e6) * fmin(most_behind, 1 / fmax(1 - share, 1e-3));
 }
 
-void wp_room_price(struct wp_room *r, uint64_t now_us, const struct wp_worker_view w[], size_t n, double block_us,
-                   struct wp_room_price *out)
+void wp_room_price(struct wp_room *r, uint64_t now_us, const struct wp_worker_view w[], size_t n,
+                   double block_us, struct wp_room_price *out)
 {
     double compute, gone, kept;
 

@@ -38,8 +38,8 @@ static int check(const struct wp_brain_conf *c, struct wp_err *err)
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
-            return wp_fail(err, WP_EINVAL, "%s: want a number from %g to %g, got %g", rows[i].name, rows[i].min, rows[i].max,
-                           rows[i].value);
+            return wp_fail(err, WP_EINVAL, "%s: want a number from %g to %g, got %g", rows[i].name,
+                           rows[i].min, rows[i].max, rows[i].value);
     return 0;
 }
 
@@ -48,11 +48,14 @@ static int make_index(struct wp_brain *b, struct wp_err *err)
     struct wp_index_conf conf = {.floating_max = 1 << 20};
     int rc = wp_index_create(&b->index, &conf, err);
 
-    rc = rc ? rc : wp_index_space(b->index, WP_STR("trace"), b->conf.block_tokens, WP_STR(""), WP_SPACE_TOKENS, &b->space, err);
+    rc = rc ? rc
+            : wp_index_space(b->index, WP_STR("trace"), b->conf.block_tokens, WP_STR(""),
+                             WP_SPACE_TOKENS, &b->space, err);
     for (uint32_t i = 0; rc == 0 && i < b->conf.workers; i++) {
         rc = wp_index_holder(b->index, WP_HOLDER_RANK, WP_NO_HOLDER, &b->worker[i].holder, err);
         if (rc == 0)
-            wp_index_expect(b->index, b->worker[i].holder, (size_t)(b->conf.gpu_blocks + b->conf.cpu_blocks));
+            wp_index_expect(b->index, b->worker[i].holder,
+                            (size_t)(b->conf.gpu_blocks + b->conf.cpu_blocks));
     }
     if (rc == 0 && wp_overlap_init(&b->overlap, b->conf.workers) < 0)
         rc = wp_fail(err, WP_ENOMEM, "look-ups: out of memory");
@@ -80,9 +83,11 @@ static int make_links(struct wp_brain *b, struct wp_err *err)
     int rc = WP_ENOMEM;
 
     for (uint32_t i = 0; rate && i < b->conf.workers; i++)
-        rate[i] = b->conf.worker_nic_bytes_per_s ? b->conf.worker_nic_bytes_per_s[i] : b->conf.nic_bytes_per_s;
+        rate[i] = b->conf.worker_nic_bytes_per_s ? b->conf.worker_nic_bytes_per_s[i]
+                                                 : b->conf.nic_bytes_per_s;
     if (rate)
-        rc = wp_links_init(&b->links, b->conf.workers, rate, b->conf.store_bytes_per_s, b->conf.latency_us);
+        rc = wp_links_init(&b->links, b->conf.workers, rate, b->conf.store_bytes_per_s,
+                           b->conf.latency_us);
     wp_free(rate);
     return rc < 0 ? wp_fail(err, rc, "links: out of memory") : 0;
 }
@@ -116,7 +121,9 @@ int wp_brain_create(struct wp_brain **out, const struct wp_brain_conf *conf, str
     rc = rc ? rc : make_workers(b, err);
     rc = rc ? rc : make_links(b, err);
     rc = rc ? rc : make_index(b, err);
-    rc = rc ? rc : wp_policy_create(&b->policy, conf->policy ? conf->policy : wp_policies[0]->name, &conf->policy_conf, err);
+    rc = rc ? rc
+            : wp_policy_create(&b->policy, conf->policy ? conf->policy : wp_policies[0]->name,
+                               &conf->policy_conf, err);
     rc = rc ? rc : make_queue(b, err);
     b->conf.worker_nic_bytes_per_s = NULL;
     b->conf.policy = NULL;
@@ -162,7 +169,8 @@ static void left(struct wp_brain *b, uint32_t row, bool last)
     uint64_t from = (uint64_t)r->depth * b->conf.block_tokens;
 
     if (r->asked_us != UINT64_MAX)
-        wp_room_gone(&b->room, b->now_us, b->now_us > r->asked_us ? b->now_us - r->asked_us : 0, last,
+        wp_room_gone(&b->room, b->now_us, b->now_us > r->asked_us ? b->now_us - r->asked_us : 0,
+                     last,
                      last ? wp_prefill_us(&b->conf.profile, from, from + b->conf.block_tokens) : 0);
 }
 
@@ -202,13 +210,15 @@ bool wp_brain_is_blind(const struct wp_brain *b)
     return b->policy->ops->blind;
 }
 
-void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum wp_brain_tier tier, bool stored, uint64_t id)
+void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum wp_brain_tier tier,
+                    bool stored, uint64_t id)
 {
     struct wp_brain_later *later = stored ? &b->stores : &b->removals;
     uint32_t row;
 
     wp_brain_advance(b, now_us);
-    if (tier == WP_BRAIN_STORE ? worker != WP_BRAIN_NO_WORKER : worker >= b->conf.workers || (int)tier >= WP_BRAIN_TIERS) {
+    if (tier == WP_BRAIN_STORE ? worker != WP_BRAIN_NO_WORKER
+                               : worker >= b->conf.workers || (int)tier >= WP_BRAIN_TIERS) {
         b->stats.unknown_workers++;
         return;
     }
@@ -231,7 +241,8 @@ void wp_brain_block(struct wp_brain *b, uint64_t now_us, uint32_t worker, enum w
     later->at[later->n++] = (struct wp_brain_event){row, worker, (uint8_t)tier};
 }
 
-void wp_brain_state(struct wp_brain *b, uint64_t now_us, uint64_t as_of_us, uint32_t worker, const struct wp_brain_state *s)
+void wp_brain_state(struct wp_brain *b, uint64_t now_us, uint64_t as_of_us, uint32_t worker,
+                    const struct wp_brain_state *s)
 {
     wp_brain_advance(b, now_us);
     if (worker >= b->conf.workers) {
@@ -240,7 +251,8 @@ void wp_brain_state(struct wp_brain *b, uint64_t now_us, uint64_t as_of_us, uint
     }
     b->worker[worker].state = *s;
     b->worker[worker].reported = true;
-    wp_load_told(&b->worker[worker].load, &b->conf.profile, as_of_us < b->now_us ? as_of_us : b->now_us, s->prefill_tokens, s->in_flight,
+    wp_load_told(&b->worker[worker].load, &b->conf.profile,
+                 as_of_us < b->now_us ? as_of_us : b->now_us, s->prefill_tokens, s->in_flight,
                  s->decoding, s->kv_tokens);
 }
 

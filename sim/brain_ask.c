@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A decision: what each worker has of the prompt and what it has to do, the policy's choice, and what follows from it. */
+/* A decision: what each worker has of the prompt and what it has to do, the policy's choice, and
+ * what follows from it. */
 #include "sim/brain_impl.h"
 
 #include "base/mem.h"
@@ -35,8 +36,8 @@ static uint32_t as_tokens(const struct wp_brain *b, uint64_t blocks)
     return tokens < b->ask.tokens ? (uint32_t)tokens : b->ask.tokens;
 }
 
-/* Leading blocks on each worker: what the index has, and beyond it what is on its way there.  fresh_blocks counts down by what
- * requests in flight have. */
+/* Leading blocks on each worker: what the index has, and beyond it what is on its way there.
+ * fresh_blocks counts down by what requests in flight have. */
 static void match(struct wp_brain *b, const struct wp_brain_flight *f)
 {
     const struct wp_brain_names *s = &b->names;
@@ -80,7 +81,9 @@ static void look_at(struct wp_brain *b, uint32_t i)
     v->decoding = w->reported ? w->state.decoding : w->load.decoding;
     v->kv_tokens = w->reported ? w->state.kv_tokens : w->load.kv_tokens;
     v->prefill_tokens = w->reported ? w->state.prefill_tokens + tokens : w->load.prefill_tokens;
-    v->pinned = w->reported && b->conf.gpu_blocks ? (double)w->state.pinned_blocks / (double)b->conf.gpu_blocks : 0;
+    v->pinned = w->reported && b->conf.gpu_blocks
+                    ? (double)w->state.pinned_blocks / (double)b->conf.gpu_blocks
+                    : 0;
     v->active_blocks = w->active_blocks;
     v->wait_us = wp_load_wait_us(&w->load, &b->conf.profile, b->now_us);
     v->in_busy_us = wp_link_in_busy(&b->links, i, b->now_us);
@@ -96,7 +99,8 @@ static void look_at(struct wp_brain *b, uint32_t i)
 }
 
 /* What the store has of the prompt. */
-static const struct wp_pool *pool_of(struct wp_brain *b, struct wp_pool *pool, const struct wp_brain_flight *f)
+static const struct wp_pool *pool_of(struct wp_brain *b, struct wp_pool *pool,
+                                     const struct wp_brain_flight *f)
 {
     struct wp_span *last = NULL;
 
@@ -133,14 +137,16 @@ static double least_wait(const struct wp_brain *b)
 /* Transfers that should have ended long ago, as far as their end would have been told by now. */
 static void look_for_late(struct wp_brain *b)
 {
-    uint64_t told = b->now_us > (uint64_t)b->conf.stale_us ? b->now_us - (uint64_t)b->conf.stale_us : 0;
+    uint64_t told =
+        b->now_us > (uint64_t)b->conf.stale_us ? b->now_us - (uint64_t)b->conf.stale_us : 0;
     struct wp_transfer *t;
 
     while ((t = wp_links_overdue(&b->links, told))) {
         const struct wp_brain_move *m = WP_CONTAINER(t, const struct wp_brain_move, t);
         uint32_t row = m->flight->row[m->from];
 
-        if (t->source < b->conf.workers ? wp_brain_holds(&b->names, row, t->source) : b->names.row[row].stored)
+        if (t->source < b->conf.workers ? wp_brain_holds(&b->names, row, t->source)
+                                        : b->names.row[row].stored)
             wp_links_late(&b->links, t, told);
         else
             wp_links_lost(&b->links, t);
@@ -164,8 +170,10 @@ static void move(struct wp_brain *b, struct wp_brain_flight *f, struct wp_brain_
             m->to = (uint32_t)f->n;
         if (source > b->conf.workers || source == a->worker || m->from >= m->to)
             continue;
-        wp_links_begin(&b->links, &m->t, b->now_us, source, a->worker, (m->to - m->from) * b->conf.block_bytes);
-        a->fetch[a->n_fetch++] = (struct wp_brain_fetch){source == b->conf.workers ? WP_BRAIN_FROM_STORE : source, m->from, m->to};
+        wp_links_begin(&b->links, &m->t, b->now_us, source, a->worker,
+                       (m->to - m->from) * b->conf.block_bytes);
+        a->fetch[a->n_fetch++] = (struct wp_brain_fetch){
+            source == b->conf.workers ? WP_BRAIN_FROM_STORE : source, m->from, m->to};
         f->n_moves++;
         b->stats.fetches++;
         b->stats.fetched_blocks += m->to - m->from;
@@ -183,7 +191,8 @@ static void note_asked(struct wp_brain *b, const struct wp_brain_flight *f)
         if (r->asked_us != UINT64_MAX) {
             bool held = r->holders > 0, coming = false;
 
-            for (uint32_t at = r->claims; !held && !coming && at != WP_NO_ROW; at = b->names.claim[at].next)
+            for (uint32_t at = r->claims; !held && !coming && at != WP_NO_ROW;
+                 at = b->names.claim[at].next)
                 coming = b->names.claim[at].pending > 0;
             wp_room_asked(&b->room, b->now_us, b->now_us - r->asked_us, held, coming);
         }
@@ -206,7 +215,8 @@ static void claim(struct wp_brain *b, struct wp_brain_flight *f)
 
 static void decide(struct wp_brain *b, const struct wp_brain_flight *f)
 {
-    size_t key_blocks = b->conf.policy_conf.prefix_blocks < f->n ? b->conf.policy_conf.prefix_blocks : f->n;
+    size_t key_blocks =
+        b->conf.policy_conf.prefix_blocks < f->n ? b->conf.policy_conf.prefix_blocks : f->n;
     struct wp_pool pool;
 
     b->ask = (struct wp_ask){
@@ -226,7 +236,8 @@ static void decide(struct wp_brain *b, const struct wp_brain_flight *f)
     b->ask.prefix_key = f->n ? b->chain[key_blocks ? key_blocks - 1 : 0] + 1 : 0;
     for (uint32_t i = 0; i < b->conf.workers; i++)
         look_at(b, i);
-    wp_room_price(&b->room, b->now_us, b->view, b->conf.workers, wp_prefill_us(&b->conf.profile, 0, 512), &b->ask.room);
+    wp_room_price(&b->room, b->now_us, b->view, b->conf.workers,
+                  wp_prefill_us(&b->conf.profile, 0, 512), &b->ask.room);
     b->ask.room.block_us *= 512.0 / b->conf.block_tokens;
     b->ask.pool = pool_of(b, &pool, f);
     b->chosen = b->policy->ops->choose(b->policy, &b->ask, b->view, b->conf.workers, b->verdict);
@@ -255,7 +266,8 @@ void wp_brain_place(struct wp_brain *b, struct wp_brain_flight *f, struct wp_bra
     hit = (uint64_t)a->hit_blocks * b->conf.block_tokens;
     if (hit >= f->req.tokens)
         hit = f->req.tokens - 1;
-    wp_load_begin(&b->worker[f->worker].load, &f->item, &b->conf.profile, b->now_us, wp_prefill_us(&b->conf.profile, hit, f->req.tokens),
+    wp_load_begin(&b->worker[f->worker].load, &f->item, &b->conf.profile, b->now_us,
+                  wp_prefill_us(&b->conf.profile, hit, f->req.tokens),
                   f->req.tokens - (uint32_t)hit, f->req.tokens);
     b->stats.placed++;
     b->stats.in_flight++;
@@ -317,7 +329,8 @@ static bool hold(struct wp_brain *b, struct wp_brain_flight *f)
            wp_queue_push(&b->queue, &f->held, b->now_us, cost, 0, 0);
 }
 
-int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req *r, struct wp_brain_answer *a, struct wp_err *err)
+int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req *r,
+                 struct wp_brain_answer *a, struct wp_err *err)
 {
     struct wp_brain_flight *f;
     uint64_t there;
@@ -325,10 +338,13 @@ int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req 
     wp_brain_advance(b, now_us);
     b->stats.asked++;
     if (r->tokens == 0 || r->n > WP_BRAIN_BLOCKS_MAX)
-        return wp_fail(err, WP_EINVAL, "a request of %u tokens in %zu blocks: want at least 1 token and at most %d blocks", r->tokens,
-                       r->n, WP_BRAIN_BLOCKS_MAX);
+        return wp_fail(
+            err, WP_EINVAL,
+            "a request of %u tokens in %zu blocks: want at least 1 token and at most %d blocks",
+            r->tokens, r->n, WP_BRAIN_BLOCKS_MAX);
     if (wp_map_get(&b->flights, r->id, &there))
-        return wp_fail(err, WP_EINVAL, "request %llu is under way already", (unsigned long long)r->id);
+        return wp_fail(err, WP_EINVAL, "request %llu is under way already",
+                       (unsigned long long)r->id);
     f = make_cap(b, r->n) < 0 ? NULL : take(b, r);
     if (!f || wp_map_put(&b->flights, r->id, (uintptr_t)f) < 0) {
         wp_free(f);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names of blocks, who has them, and who works on prompts with them.  Events go to the index in batches, at the next look-up: blocks that
- * came first, then those that went.  Each is told once it changes something, so copies add up whatever the order; and a block that
- * moves to another tier is never nowhere.
+ * Names of blocks, who has them, and who works on prompts with them.  Events go to the index in
+ * batches, at the next look-up: blocks that came first, then those that went.  Each is told once it
+ * changes something, so copies add up whatever the order; and a block that moves to another tier is
+ * never nowhere.
  */
 #include "sim/brain_impl.h"
 
@@ -83,14 +84,16 @@ static int put(struct wp_brain_names *s, uint64_t id, uint32_t row)
     return 0;
 }
 
-int wp_brain_name(struct wp_brain_names *s, uint64_t id, uint32_t parent, uint32_t depth, uint32_t *row)
+int wp_brain_name(struct wp_brain_names *s, uint64_t id, uint32_t parent, uint32_t depth,
+                  uint32_t *row)
 {
     if (wp_brain_find(s, id, row))
         return 0;
     if (s->n >= WP_NO_ROW - 1 || (s->n == s->cap && grow(s) < 0) || put(s, id, (uint32_t)s->n) < 0)
         return WP_ENOMEM;
     *row = (uint32_t)s->n++;
-    s->row[*row] = (struct wp_brain_name){.id = id, .parent = parent, .depth = depth, .claims = WP_NO_ROW, .asked_us = UINT64_MAX};
+    s->row[*row] = (struct wp_brain_name){
+        .id = id, .parent = parent, .depth = depth, .claims = WP_NO_ROW, .asked_us = UINT64_MAX};
     memset(s->bits + *row * bits_of(s), 0, bits_of(s) * sizeof *s->bits);
     return 0;
 }
@@ -166,13 +169,16 @@ void wp_brain_claim_drop(struct wp_brain_names *s, uint32_t row, uint32_t worker
     }
 }
 
-/* How many events from at[0] on are one chain of one worker and tier; *down: the last block is told first. */
-static size_t chain_of(const struct wp_brain_names *s, const struct wp_brain_event at[], size_t n, bool *down)
+/* How many events from at[0] on are one chain of one worker and tier; *down: the last block is told
+ * first. */
+static size_t chain_of(const struct wp_brain_names *s, const struct wp_brain_event at[], size_t n,
+                       bool *down)
 {
     size_t k = 1;
 
     *down = n > 1 && s->row[at[0].row].parent == at[1].row;
-    while (k < n && k < WP_BRAIN_BATCH && at[k].worker == at[0].worker && at[k].tier == at[0].tier) {
+    while (k < n && k < WP_BRAIN_BATCH && at[k].worker == at[0].worker &&
+           at[k].tier == at[0].tier) {
         uint32_t lower = at[*down ? k - 1 : k].row, upper = at[*down ? k : k - 1].row;
 
         if (s->row[lower].parent != upper)
@@ -227,12 +233,14 @@ static void apply_removals(struct wp_brain *b, const struct wp_brain_event at[],
 }
 
 /*
- * Each worker's and tier's together, in the order in which they came: engines take turns, and chains that one of them stores step by step
- * would go into the index step by step, at several times the cost.
+ * Each worker's and tier's together, in the order in which they came: engines take turns, and
+ * chains that one of them stores step by step would go into the index step by step, at several
+ * times the cost.
  */
 static const struct wp_brain_event *sort(struct wp_brain *b, const struct wp_brain_later *l)
 {
-    uint32_t start[WP_BRAIN_WORKERS_MAX * WP_BRAIN_TIERS], lists = b->conf.workers * WP_BRAIN_TIERS, sum = 0;
+    uint32_t start[WP_BRAIN_WORKERS_MAX * WP_BRAIN_TIERS], lists = b->conf.workers * WP_BRAIN_TIERS,
+                                                           sum = 0;
 
     memset(start, 0, lists * sizeof start[0]);
     for (size_t i = 0; i < l->n; i++)

@@ -221,7 +221,8 @@ void wp_cluster_destroy(struct wp_cluster *c)
     wp_free(c);
 }
 
-/* Leading blocks that the worker has, or will have when the plan and the requests before it work out. */
+/* Leading blocks that the worker has, or will have when the plan and the requests before it work
+ * out. */
 static uint32_t expected(const struct wp_node *n, const struct wp_play *p,
                          const struct wp_move fetch[], size_t n_fetch)
 {

@@ -19,8 +19,9 @@ static int bad(struct fields *f, const char *name, const char *want)
     size_t n = (size_t)(f->end - f->p);
 
     if (f->rc == 0)
-        f->rc = wp_fail(f->err, WP_ESYNTAX, "line %llu: field %u, %s: want %s, got \"%.*s\"", (unsigned long long)f->d->line, f->at, name, want,
-                        (int)(n < 40 ? n : 40), f->p);
+        f->rc = wp_fail(f->err, WP_ESYNTAX, "line %llu: field %u, %s: want %s, got \"%.*s\"",
+                        (unsigned long long)f->d->line, f->at, name, want, (int)(n < 40 ? n : 40),
+                        f->p);
     return f->rc;
 }
 
@@ -49,7 +50,8 @@ static uint64_t whole(struct fields *f, const char *name, uint64_t max)
         x = 10 * x + (uint64_t)(*f->p++ - '0');
     if (f->p == start || !at_end_of_field(f) || x > max) {
         f->p = start;
-        (void)bad(f, name, max == UINT32_MAX ? "a number below 2^32" : "a whole number in its bounds");
+        (void)bad(f, name,
+                  max == UINT32_MAX ? "a number below 2^32" : "a whole number in its bounds");
         return 0;
     }
     return x;
@@ -120,12 +122,17 @@ static int is_block(struct fields *f)
         f->at--;
         worker = worker_of(f);
     }
-    tier = one_of(f, "tier", worker == WP_BRAIN_NO_WORKER ? "S" : "HD", worker == WP_BRAIN_NO_WORKER ? "S for worker -1" : "H or D");
+    tier = one_of(f, "tier", worker == WP_BRAIN_NO_WORKER ? "S" : "HD",
+                  worker == WP_BRAIN_NO_WORKER ? "S for worker -1" : "H or D");
     sign = one_of(f, "sign", "+-", "+ or -");
     id = whole(f, "id", UINT64_MAX);
     if (ended(f) < 0)
         return f->rc;
-    wp_brain_block(f->d->brain, t, worker, tier == 'H' ? WP_BRAIN_GPU : tier == 'D' ? WP_BRAIN_CPU : WP_BRAIN_STORE, sign == '+', id);
+    wp_brain_block(f->d->brain, t, worker,
+                   tier == 'H'   ? WP_BRAIN_GPU
+                   : tier == 'D' ? WP_BRAIN_CPU
+                                 : WP_BRAIN_STORE,
+                   sign == '+', id);
     return 0;
 }
 
@@ -147,7 +154,8 @@ static int is_state(struct fields *f)
     return 0;
 }
 
-static int is_of_request(struct fields *f, void (*tell)(struct wp_brain *b, uint64_t now_us, uint64_t req))
+static int is_of_request(struct fields *f,
+                         void (*tell)(struct wp_brain *b, uint64_t now_us, uint64_t req))
 {
     uint64_t t = seconds(f, "t"), req = whole(f, "req", UINT64_MAX);
 
@@ -166,7 +174,9 @@ static int place(struct wp_decide *d, uint64_t req, const struct wp_brain_answer
         return wp_buf_printf(d->out, "H %llu\n", (unsigned long long)req);
     rc = wp_buf_printf(d->out, "P %llu %u", (unsigned long long)req, a->worker);
     for (uint32_t i = 0; rc == 0 && i < a->n_fetch; i++)
-        rc = wp_buf_printf(d->out, " %u %u %u", a->fetch[i].source == WP_BRAIN_FROM_STORE ? d->conf.workers : a->fetch[i].source,
+        rc = wp_buf_printf(d->out, " %u %u %u",
+                           a->fetch[i].source == WP_BRAIN_FROM_STORE ? d->conf.workers
+                                                                     : a->fetch[i].source,
                            a->fetch[i].from, a->fetch[i].to);
     return rc ? rc : wp_buf_adds(d->out, "\n");
 }
@@ -185,7 +195,8 @@ static int is_request(struct fields *f)
         uint64_t *p = wp_realloc(d->block, r.n * sizeof *p);
 
         if (!p)
-            return wp_fail(f->err, WP_ENOMEM, "line %llu: out of memory", (unsigned long long)d->line);
+            return wp_fail(f->err, WP_ENOMEM, "line %llu: out of memory",
+                           (unsigned long long)d->line);
         d->block = p;
         d->cap = r.n;
     }
@@ -252,7 +263,8 @@ static const struct key keys[] = {
 };
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-static void take_key(struct fields *f, struct wp_brain_conf *c, struct wp_str key, struct wp_str value)
+static void take_key(struct fields *f, struct wp_brain_conf *c, struct wp_str key,
+                     struct wp_str value)
 {
     double x;
 
@@ -261,10 +273,12 @@ static void take_key(struct fields *f, struct wp_brain_conf *c, struct wp_str ke
 
         if (!wp_str_is(key, keys[i].name))
             continue;
-        if (!wp_str_double(value, &x) || !(x >= 0 && x <= (keys[i].kind == REAL ? 1e18 : 4294967295.0)) ||
+        if (!wp_str_double(value, &x) ||
+            !(x >= 0 && x <= (keys[i].kind == REAL ? 1e18 : 4294967295.0)) ||
             (keys[i].kind != REAL && x != floor(x))) {
             f->p = value.p;
-            (void)bad(f, keys[i].name, keys[i].kind == REAL ? "a number from 0 on" : "a whole number below 2^32");
+            (void)bad(f, keys[i].name,
+                      keys[i].kind == REAL ? "a number from 0 on" : "a whole number below 2^32");
         } else if (keys[i].kind == REAL) {
             *(double *)(void *)at = x * keys[i].scale;
         } else if (keys[i].kind == WHOLE32) {
@@ -295,7 +309,8 @@ static int is_intro(struct fields *f)
             f->p = start;
             return bad(f, "setting", "key=value");
         }
-        take_key(f, &c, (struct wp_str){start, (size_t)(is - start)}, (struct wp_str){is + 1, (size_t)(f->p - is - 1)});
+        take_key(f, &c, (struct wp_str){start, (size_t)(is - start)},
+                 (struct wp_str){is + 1, (size_t)(f->p - is - 1)});
     }
     if (f->rc < 0)
         return f->rc;
@@ -364,7 +379,9 @@ int wp_decide_nic(struct wp_decide *d, struct wp_str text, struct wp_err *err)
             return 0;
         }
     }
-    return wp_fail(err, WP_EINVAL, "want FIRST-LAST=BYTES/S with workers below %d, got \"" WP_STR_FMT "\"", WP_BRAIN_WORKERS_MAX, WP_STR_ARG(text));
+    return wp_fail(err, WP_EINVAL,
+                   "want FIRST-LAST=BYTES/S with workers below %d, got \"" WP_STR_FMT "\"",
+                   WP_BRAIN_WORKERS_MAX, WP_STR_ARG(text));
 }
 
 void wp_decide_init(struct wp_decide *d, struct wp_buf *out)

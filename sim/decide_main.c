@@ -10,10 +10,16 @@
 
 enum { STDIO, POLICY, SET, NIC, SEED };
 static const struct wp_flag flags[] = {
-    [STDIO] = {"--stdio", NULL, "lines on the standard input, answers on the standard output (the only way there is)"},
-    [POLICY] = {"--policy", "NAME", "what chooses the worker (price); `warmpath policies` lists them"},
-    [SET] = {"--set", "KEY=VALUE", "a setting of the policy: price.near_us=500; may be said more than once"},
-    [NIC] = {"--nic", "FIRST-LAST=BYTES/S", "links of these workers, where they are known to be others than I says; may be said more than once"},
+    [STDIO] =
+        {"--stdio", NULL,
+         "lines on the standard input, answers on the standard output (the only way there is)"},
+    [POLICY] = {"--policy", "NAME",
+                "what chooses the worker (price); `warmpath policies` lists them"},
+    [SET] = {"--set", "KEY=VALUE",
+             "a setting of the policy: price.near_us=500; may be said more than once"},
+    [NIC] = {"--nic", "FIRST-LAST=BYTES/S",
+             "links of these workers, where they are known to be others than I says; may be said "
+             "more than once"},
     [SEED] = {"--seed", "N", "the same seed makes the same draws (1)"},
     {NULL, NULL, NULL},
 };
@@ -82,7 +88,8 @@ static int play(struct wp_decide *d, struct wp_err *err)
 static int try_policy(const struct wp_brain_conf *c, struct wp_err *err)
 {
     struct wp_policy *p = NULL;
-    int rc = wp_policy_create(&p, c->policy ? c->policy : wp_policies[0]->name, &c->policy_conf, err);
+    int rc =
+        wp_policy_create(&p, c->policy ? c->policy : wp_policies[0]->name, &c->policy_conf, err);
 
     if (p)
         p->ops->destroy(p);
@@ -104,7 +111,9 @@ int wp_decide_main(int argc, char **argv)
     rc = wp_flags(argc, argv, flags, take, NULL, &o, &err);
     if (rc == 1) {
         wp_flags_help(stdout, "decide --stdio [--policy NAME] [--set KEY=VALUE]...",
-                      "Decides for a simulator that tells on the standard input what happens (docs/policies.md).", flags);
+                      "Decides for a simulator that tells on the standard input what happens "
+                      "(docs/policies.md).",
+                      flags);
         return 0;
     }
     if (rc == 0 && !o.stdio)

@@ -3,8 +3,9 @@
  * tests/bench/policy.c - what one choose() costs, for each policy and for fleets of three sizes.
  *     make build/bench/policy && build/bench/policy
  * The prompt is 8,000 tokens; hits, waits and loads differ between workers.  Best of five rounds.
- * Then plan and choice together, of price: 256 workers with links, prompts of up to 512 blocks of 512 tokens that others have in part,
- * a pool, tuned room; a new fleet each 64 decisions.  p50 and p99 of single decisions.
+ * Then plan and choice together, of price: 256 workers with links, prompts of up to 512 blocks of
+ * 512 tokens that others have in part, a pool, tuned room; a new fleet each 64 decisions.  p50 and
+ * p99 of single decisions.
  */
 #include "base/mem.h"
 #include "base/rng.h"
@@ -76,7 +77,8 @@ static int by_size(const void *a, const void *b)
 static void links(struct wp_worker_view w[], size_t n, uint32_t tokens, struct wp_rng *r)
 {
     for (size_t i = 0; i < n; i++) {
-        uint32_t part = wp_rng_below(r, 4) ? 0 : (uint32_t)wp_rng_below(r, tokens / 512) * 512, cpu = part / 3;
+        uint32_t part = wp_rng_below(r, 4) ? 0 : (uint32_t)wp_rng_below(r, tokens / 512) * 512,
+                 cpu = part / 3;
 
         w[i].has_tokens = w[i].hit_tokens = part;
         w[i].hit_tier[0] = part - cpu;
@@ -90,7 +92,8 @@ static void links(struct wp_worker_view w[], size_t n, uint32_t tokens, struct w
     }
 }
 
-static void plans(struct wp_policy *p, struct wp_worker_view w[], struct wp_verdict v[], struct wp_rng *r)
+static void plans(struct wp_policy *p, struct wp_worker_view w[], struct wp_verdict v[],
+                  struct wp_rng *r)
 {
     enum { WORKERS = 256, CALLS = 20000 };
     static double ns[CALLS];
@@ -100,8 +103,11 @@ static void plans(struct wp_policy *p, struct wp_worker_view w[], struct wp_verd
 
     fleet(w, WORKERS, r);
     for (int i = 0; i < CALLS; i++) {
-        struct wp_ask ask = {.draw = wp_rng_next(r), .tokens = 512 * (256 + (uint32_t)wp_rng_below(r, 257)), .latency_us = 2000,
-                             .pool = i & 1 ? &pool : NULL, .room = {.tuned = true, .block_us = 3000, .delays = 0.5}};
+        struct wp_ask ask = {.draw = wp_rng_next(r),
+                             .tokens = 512 * (256 + (uint32_t)wp_rng_below(r, 257)),
+                             .latency_us = 2000,
+                             .pool = i & 1 ? &pool : NULL,
+                             .room = {.tuned = true, .block_us = 3000, .delays = 0.5}};
         size_t at;
         double t;
 
@@ -113,8 +119,9 @@ static void plans(struct wp_policy *p, struct wp_worker_view w[], struct wp_verd
         fetched += v[at].n_fetch > 0;
     }
     qsort(ns, CALLS, sizeof ns[0], by_size);
-    printf("\nplan and choice, 256 workers, 512 blocks: p50 %.1f us, p99 %.1f us; %zu %% of them fetch\n", ns[CALLS / 2] / 1e3,
-           ns[CALLS / 100 * 99] / 1e3, 100 * fetched / CALLS);
+    printf("\nplan and choice, 256 workers, 512 blocks: p50 %.1f us, p99 %.1f us; %zu %% of them "
+           "fetch\n",
+           ns[CALLS / 2] / 1e3, ns[CALLS / 100 * 99] / 1e3, 100 * fetched / CALLS);
 }
 
 int main(void)

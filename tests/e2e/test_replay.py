@@ -76,3 +76,23 @@ def test_wrong_words():
                 (("--trace", trace, "--set", "fleet.gpu_blocks=1", "--capacity"), "90 %", 2)):
             r = warmpath("replay", *args)
             assert r.returncode == status and want in r.stderr and len(r.stderr.splitlines()) == 1, (args, r)
+
+
+def test_decide():
+    """decide answers each line that asks, line by line, and names what is wrong with a line and where"""
+    lines = open("tests/data/decide/short.txt", encoding="utf-8").read()
+    asked = [line.split()[2] for line in lines.splitlines() if line.startswith("R ")]
+    for policy in ("price", "round_robin"):
+        r = subprocess.run([lib.BINARY, "decide", "--stdio", "--policy", policy], input=lines, capture_output=True, text=True, timeout=100)
+        assert r.returncode == 0 and not r.stderr, r.stderr
+        got = [line.split() for line in r.stdout.splitlines()]
+        assert [g[1] for g in got if g[0] in "PH"][: len(asked)] == asked if policy == "round_robin" else len(got) >= len(asked)
+    for args, text, status, says in (
+        (["--stdio"], "I workers=2\nR 0 1 x 0\n", 1, "line 2: field 4, input_tokens"),
+        ([], "", 2, "want --stdio"),
+        (["--stdio", "--set", "price.near=1"], "", 2, "did you mean"),
+        (["--stdio", "--nic", "3-1=1e9"], "", 2, "FIRST-LAST=BYTES/S"),
+        (["--stdio", "--policy", "pirce"], "", 2, "did you mean"),
+    ):
+        r = subprocess.run([lib.BINARY, "decide", *args], input=text, capture_output=True, text=True, timeout=100)
+        assert r.returncode == status and says in r.stderr, (args, r.returncode, r.stderr)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The laboratory's line protocol: every line is answered as it should be, or refused with a sentence that names the line. */
+/* The laboratory's line protocol: every line is answered as it should be, or refused with a
+ * sentence that names the line. */
 #include "sim/decide.h"
 
 #include "base/mem.h"
@@ -32,7 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         if (rc < 0) {
             if (!strstr(err.text, "line "))
                 abort();
-        } else if (line.n && line.p[0] == 'R' ? lines(&out) != 1 || (out.p[0] != 'P' && out.p[0] != 'H')
+        } else if (line.n && line.p[0] == 'R'
+                       ? lines(&out) != 1 || (out.p[0] != 'P' && out.p[0] != 'H')
                    : line.n && line.p[0] == 'T' ? lines(&out) < 1 || out.p[out.n - 2] != '.'
                                                 : out.n != 0) {
             abort();

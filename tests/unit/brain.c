@@ -26,7 +26,8 @@ static struct wp_brain *brain(uint32_t workers)
 }
 
 /* A prompt of n whole blocks named from.. */
-static struct wp_brain_answer ask(struct wp_brain *b, uint64_t t, uint64_t id, uint64_t from, size_t n)
+static struct wp_brain_answer ask(struct wp_brain *b, uint64_t t, uint64_t id, uint64_t from,
+                                  size_t n)
 {
     uint64_t block[128];
     struct wp_brain_req r = {.id = id, .tokens = (uint32_t)(512 * n), .block = block, .n = n};
@@ -39,7 +40,8 @@ static struct wp_brain_answer ask(struct wp_brain *b, uint64_t t, uint64_t id, u
     return a;
 }
 
-static void serve(struct wp_brain *b, uint64_t t, uint64_t id, uint32_t worker, uint64_t from, size_t n)
+static void serve(struct wp_brain *b, uint64_t t, uint64_t id, uint32_t worker, uint64_t from,
+                  size_t n)
 {
     for (size_t i = 0; i < n; i++)
         wp_brain_block(b, t, worker, WP_BRAIN_GPU, true, from + i);
@@ -174,7 +176,8 @@ static void on_place(void *arg, uint64_t req, const struct wp_brain_answer *a)
 
 static void busy(struct wp_brain *b, uint64_t t, uint32_t worker, uint64_t tokens)
 {
-    wp_brain_state(b, t, t, worker, &(struct wp_brain_state){.prefill_tokens = tokens, .in_flight = 1});
+    wp_brain_state(b, t, t, worker,
+                   &(struct wp_brain_state){.prefill_tokens = tokens, .in_flight = 1});
 }
 
 static void requests_wait_in_the_router_and_the_short_ones_go_first(void)
@@ -202,7 +205,8 @@ static void requests_wait_in_the_router_and_the_short_ones_go_first(void)
     wp_brain_destroy(b);
 }
 
-/* The last report was seconds ago, and says busy: what was said has drained since, and nobody waits for news. */
+/* The last report was seconds ago, and says busy: what was said has drained since, and nobody waits
+ * for news. */
 static void late_reports_starve_nobody(void)
 {
     struct wp_brain *b = brain(2);
@@ -210,7 +214,8 @@ static void late_reports_starve_nobody(void)
     uint64_t t = 10000000;
 
     for (uint32_t w = 0; w < 2; w++) /* 10 s of work, 5 s ago */
-        wp_brain_state(b, t, t - 5000000, w, &(struct wp_brain_state){.prefill_tokens = 200000, .in_flight = 20});
+        wp_brain_state(b, t, t - 5000000, w,
+                       &(struct wp_brain_state){.prefill_tokens = 200000, .in_flight = 20});
     for (uint64_t k = 0; k < 20; k++)
         EXPECT_TRUE("held", ask(b, t + k, k, 100 * k, 20).held);
     while (p.n < 20 && t < 60000000) {
@@ -258,7 +263,8 @@ static void a_context_is_fetched_when_who_has_it_is_busy(void)
     again = ask(b, 3200000, 2, 100, 60);
     EXPECT_UINT("the free one", other, again.worker);
     EXPECT_UINT("one transfer", 1, again.n_fetch);
-    EXPECT_TRUE("all of it", again.fetch[0].source == a.worker && again.fetch[0].from == 0 && again.fetch[0].to == 60);
+    EXPECT_TRUE("all of it", again.fetch[0].source == a.worker && again.fetch[0].from == 0 &&
+                                 again.fetch[0].to == 60);
     EXPECT_TRUE("soon", again.predicted_us < 1e6);
     wp_brain_destroy(b);
 }
@@ -305,7 +311,8 @@ static void the_store_is_a_source(void)
         wp_brain_block(b, 3100000, 0, WP_BRAIN_GPU, true, 100 + i);
     a = ask(b, 3200000, 2, 100, 60);
     EXPECT_UINT("one transfer", 1, a.n_fetch);
-    EXPECT_TRUE("its tail", a.fetch[0].source == WP_BRAIN_FROM_STORE && a.fetch[0].from == 25 && a.fetch[0].to == 60);
+    EXPECT_TRUE("its tail", a.fetch[0].source == WP_BRAIN_FROM_STORE && a.fetch[0].from == 25 &&
+                                a.fetch[0].to == 60);
     wp_brain_destroy(b);
 }
 
@@ -323,7 +330,8 @@ static void a_clock_that_jumps_stops_nobody(void)
             id++;
             a = ask(b, times[i], id, 100 * id, 30);
             EXPECT_TRUE("an answer", a.held || a.worker < 3);
-            wp_brain_state(b, times[i], times[(i + 3) % 6], (uint32_t)k, &(struct wp_brain_state){.prefill_tokens = UINT64_MAX >> k});
+            wp_brain_state(b, times[i], times[(i + 3) % 6], (uint32_t)k,
+                           &(struct wp_brain_state){.prefill_tokens = UINT64_MAX >> k});
         }
         (void)wp_brain_tick(b, times[i], on_place, &p);
     }
@@ -370,7 +378,8 @@ static const struct wp_test tests[] = {
     {"settings that make no sense are refused", settings_that_make_no_sense_are_refused},
     {"every policy answers", every_policy_answers},
     {"explain is one object", explain_is_one_object},
-    {"requests wait in the router, and the short ones go first", requests_wait_in_the_router_and_the_short_ones_go_first},
+    {"requests wait in the router, and the short ones go first",
+     requests_wait_in_the_router_and_the_short_ones_go_first},
     {"late reports starve nobody", late_reports_starve_nobody},
     {"a queue that is off or full holds nobody", a_queue_that_is_off_or_full_holds_nobody},
     {"a context is fetched when who has it is busy", a_context_is_fetched_when_who_has_it_is_busy},

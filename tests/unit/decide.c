@@ -40,8 +40,10 @@ static void the_protocol_in_short(void)
     struct talk t;
 
     start(&t, "round_robin");
-    say(&t, "I workers=3 block_tokens=512 block_bytes=167772160 a=5e-05 b=8.3e-10 tw=0.0075 tov=0.002 e=5e-05 d=2e-08 budget=2048 hbm=2400 "
-            "dram=6000 store=0 nic=2.5e+10 storebw=2e+10 lat=0.002 pcie=1e+11 stale=0.05 something=new\n"
+    say(&t, "I workers=3 block_tokens=512 block_bytes=167772160 a=5e-05 b=8.3e-10 tw=0.0075 "
+            "tov=0.002 e=5e-05 d=2e-08 budget=2048 hbm=2400 "
+            "dram=6000 store=0 nic=2.5e+10 storebw=2e+10 lat=0.002 pcie=1e+11 stale=0.05 "
+            "something=new\n"
             "R 0.100000 0 1000 2 5 6\n"
             "R 0.200000 1 1000 2 5 6\n"
             "B 0.300000 0 H + 5\n"
@@ -64,24 +66,30 @@ static const struct {
 } wrong[] = {
     {"no introduction", "R 0 1 5 1 1", "line 1: field 1, kind: want an I line first"},
     {"two of them", "I workers=2\nI workers=2", "line 2: field 1, kind: want one I line only"},
-    {"an unknown line", "I workers=2\nX 1", "line 2: field 1, kind: want I B S F E R T or Q, got \"X 1\""},
+    {"an unknown line", "I workers=2\nX 1",
+     "line 2: field 1, kind: want I B S F E R T or Q, got \"X 1\""},
     {"an empty line", "I workers=2\n\nQ", "line 2: field 1, kind"},
     {"no key", "I workers=2 hbm", "line 1: field 3, setting: want key=value, got \"hbm\""},
     {"no number", "I workers=2 nic=fast", "line 1: field 3, nic: want a number from 0 on"},
     {"nobody", "I workers=0", "line 1: workers: want a number from 1"},
     {"a negative price", "I workers=2 a=-1", "field 3, a: want a number from 0 on"},
     {"no such worker", "I workers=2\nB 0 2 H + 1", "line 2: field 3, worker"},
-    {"no such tier", "I workers=2\nB 0 1 G + 1", "line 2: field 4, tier: want H or D, got \"G + 1\""},
-    {"a worker's store", "I workers=2\nB 0 -1 H + 1", "line 2: field 4, tier: want S for worker -1"},
+    {"no such tier", "I workers=2\nB 0 1 G + 1",
+     "line 2: field 4, tier: want H or D, got \"G + 1\""},
+    {"a worker's store", "I workers=2\nB 0 -1 H + 1",
+     "line 2: field 4, tier: want S for worker -1"},
     {"no sign", "I workers=2\nB 0 1 H * 1", "line 2: field 5, sign: want + or -"},
     {"no id", "I workers=2\nB 0 1 H +", "line 2: field 6, id: want a whole number"},
-    {"a time of letters", "I workers=2\nT now", "line 2: field 2, t: want a time in seconds, got \"now\""},
+    {"a time of letters", "I workers=2\nT now",
+     "line 2: field 2, t: want a time in seconds, got \"now\""},
     {"a negative time", "I workers=2\nT -1", "line 2: field 2, t: want a time in seconds"},
     {"blocks missing", "I workers=2\nR 0 1 1000 2 5", "line 2: field 7, id: want a whole number"},
-    {"blocks too many", "I workers=2\nR 0 1 1000 1 5 6", "line 2: field 7, end: want nothing more, got \"6\""},
+    {"blocks too many", "I workers=2\nR 0 1 1000 1 5 6",
+     "line 2: field 7, end: want nothing more, got \"6\""},
     {"no tokens", "I workers=2\nR 0 1 0 0", "line 2: a request of 0 tokens"},
     {"a count without end", "I workers=2\nR 0 1 9 99999999999 1", "line 2: field 5, nblocks"},
-    {"the same request twice", "I workers=2\nR 0 1 9 0\nR 0 1 9 0", "line 3: request 1 is under way already"},
+    {"the same request twice", "I workers=2\nR 0 1 9 0\nR 0 1 9 0",
+     "line 3: request 1 is under way already"},
     {"a state cut short", "I workers=2\nS 0 1 2 3", "line 2: field 6, in_flight"},
 };
 
@@ -111,7 +119,8 @@ static void good_place(const char *line, unsigned workers, unsigned long long re
     worker = strtoull(at, &at, 10);
     EXPECT_TRUE("a worker", worker < workers);
     while (*at == ' ') {
-        unsigned long long source = strtoull(at, &at, 10), from = strtoull(at, &at, 10), to = strtoull(at, &at, 10);
+        unsigned long long source = strtoull(at, &at, 10), from = strtoull(at, &at, 10),
+                           to = strtoull(at, &at, 10);
 
         EXPECT_TRUE("a source", source <= workers && source != worker);
         EXPECT_TRUE("blocks", from < to && to <= blocks);
@@ -119,7 +128,8 @@ static void good_place(const char *line, unsigned workers, unsigned long long re
     EXPECT_TRUE("ends", *at == '\n');
 }
 
-/* What the laboratory's simulator said to `price`: 3 workers, small caches, a store, late reports. */
+/* What the laboratory's simulator said to `price`: 3 workers, small caches, a store, late reports.
+ */
 static void a_recorded_dialogue(void)
 {
     for (size_t p = 0; wp_policies[p]; p++) {
@@ -156,7 +166,8 @@ static void a_recorded_dialogue(void)
 
 static const struct wp_test tests[] = {
     {"the protocol in short", the_protocol_in_short},
-    {"what is wrong is named with its line and field", what_is_wrong_is_named_with_its_line_and_field},
+    {"what is wrong is named with its line and field",
+     what_is_wrong_is_named_with_its_line_and_field},
     {"a recorded dialogue", a_recorded_dialogue},
     {NULL, NULL},
 };

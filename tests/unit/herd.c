@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A crowd that comes at once with one new prefix: whoever is sent to its one holder waits for all others there. */
+/* A crowd that comes at once with one new prefix: whoever is sent to its one holder waits for all
+ * others there. */
 #include "sim/replay.h"
 
 #include "tests/lib/test.h"
@@ -52,17 +53,16 @@ static void a_herd_does_not_trample_the_one_holder(void)
         size_t workers, before;
         uint64_t stale_us;
     } cases[] = {
-        {"16 idle workers", 16, 0, 50000},
-        {"16 busy workers", 16, 50, 50000},
-        {"4 workers", 4, 0, 50000},
-        {"64 workers", 64, 0, 50000},
-        {"nothing late", 16, 0, 0},
-        {"nothing late, 64 workers", 64, 0, 0},
+        {"16 idle workers", 16, 0, 50000}, {"16 busy workers", 16, 50, 50000},
+        {"4 workers", 4, 0, 50000},        {"64 workers", 64, 0, 50000},
+        {"nothing late", 16, 0, 0},        {"nothing late, 64 workers", 64, 0, 0},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct wp_figures price = play("price", cases[i].workers, cases[i].before, cases[i].stale_us);
-        struct wp_figures least = play("least_work", cases[i].workers, cases[i].before, cases[i].stale_us);
+        struct wp_figures price =
+            play("price", cases[i].workers, cases[i].before, cases[i].stale_us);
+        struct wp_figures least =
+            play("least_work", cases[i].workers, cases[i].before, cases[i].stale_us);
 
         if (!(price.ttft_p99_s <= 1.01 * least.ttft_p99_s)) /* a step more or less */
             EXPECT_NEAR(cases[i].label, least.ttft_p99_s, price.ttft_p99_s, 0);

@@ -47,7 +47,8 @@ static void transfers_queue_on_both_links(void)
 }
 
 /* A world with slow links in which each transfer is told of when it ends. */
-static uint64_t play(struct wp_links *l, const double truth[], uint64_t now, uint32_t from, uint32_t to)
+static uint64_t play(struct wp_links *l, const double truth[], uint64_t now, uint32_t from,
+                     uint32_t to)
 {
     struct wp_transfer t;
     double us = 1e9 / fmin(truth[from], truth[to]) * 1e6;

@@ -242,7 +242,8 @@ static void a_report_is_believed_and_what_came_later_added(void)
     wp_load_begin(&l, &it[1], &plain, 0, 10000, 1000, 1000);
     wp_load_begin(&l, &it[2], &plain, 50000, 7000, 700, 700);
     wp_load_told(&l, &plain, 9000, 1500, 3, 0, 0); /* slower than reckoned: 500 tokens in 9 ms */
-    EXPECT_NEAR("15 ms at 9 ms, done at 24; 7 ms at 50 ms", 7000, wp_load_wait_us(&l, &plain, 50000), 1e-6);
+    EXPECT_NEAR("15 ms at 9 ms, done at 24; 7 ms at 50 ms", 7000,
+                wp_load_wait_us(&l, &plain, 50000), 1e-6);
     EXPECT_NEAR("and drains", 2000, wp_load_wait_us(&l, &plain, 55000), 1e-6);
     wp_load_since(&l, &n, &tokens);
     EXPECT_UINT("one since", 1, n);
@@ -254,7 +255,8 @@ static void a_report_is_believed_and_what_came_later_added(void)
     wp_load_told(&l, &plain, 60000, 3700, 4, 0, 0);
     EXPECT_NEAR("others' work too", 37000, wp_load_wait_us(&l, &plain, 60000), 1e-6);
     wp_load_told(&l, &plain, 60000, 9700, 3, 0, 0);
-    EXPECT_NEAR("counted otherwise: our own account goes on", 37000, wp_load_wait_us(&l, &plain, 60000), 1e-6);
+    EXPECT_NEAR("counted otherwise: our own account goes on", 37000,
+                wp_load_wait_us(&l, &plain, 60000), 1e-6);
     wp_load_told(&l, &slowed, 60000, 700, 3, 10, 0);
     EXPECT_NEAR("its own word on its batch", 14000, wp_load_wait_us(&l, &slowed, 60000), 1e-6);
     for (int i = 0; i < 3; i++)
@@ -273,7 +275,8 @@ static void absurd_reports_have_an_answer(void)
     EXPECT_TRUE("a number", isfinite(wp_load_wait_us(&l, NULL, 0)));
     wp_load_begin(&l, &it, NULL, 1000, NAN, UINT32_MAX, 0);
     wp_load_told(&l, NULL, 0, UINT64_MAX, 9, 0, 0);
-    EXPECT_TRUE("a number", isfinite(wp_load_wait_us(&l, NULL, 5)) && wp_load_wait_us(&l, NULL, 5) >= 0);
+    EXPECT_TRUE("a number",
+                isfinite(wp_load_wait_us(&l, NULL, 5)) && wp_load_wait_us(&l, NULL, 5) >= 0);
     wp_load_end(&l, &it, NULL, 0);
     EXPECT_TRUE("not negative", wp_load_wait_us(&l, NULL, UINT64_MAX) >= 0);
 }
@@ -292,7 +295,8 @@ const struct wp_suite suite_load = {
         {"a clock that goes back drains nothing", a_clock_that_goes_back_drains_nothing},
         {"absurd work is defined", absurd_work_is_defined},
         {"any sequence of calls keeps the account, and ends at rest", random_sequences},
-        {"a report is believed, and what came later added", a_report_is_believed_and_what_came_later_added},
+        {"a report is believed, and what came later added",
+         a_report_is_believed_and_what_came_later_added},
         {"absurd reports have an answer", absurd_reports_have_an_answer},
         {NULL, NULL},
     },

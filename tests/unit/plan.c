@@ -11,14 +11,20 @@ static const double token_bytes = 327680;
 
 static struct wp_plan_job job(uint32_t tokens, uint32_t hit, double wait_us)
 {
-    return (struct wp_plan_job){
-        .tokens = tokens, .hit = hit, .block = BLOCK, .wait_us = wait_us, .a_us = 50, .b2_us = 4.15e-4, .bytes_per_token = token_bytes};
+    return (struct wp_plan_job){.tokens = tokens,
+                                .hit = hit,
+                                .block = BLOCK,
+                                .wait_us = wait_us,
+                                .a_us = 50,
+                                .b2_us = 4.15e-4,
+                                .bytes_per_token = token_bytes};
 }
 
 static void workers(struct wp_worker_view w[], size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        w[i] = (struct wp_worker_view){.link_bytes_per_s = 25e9, .block_size = BLOCK, .profile = wp_profile_default()};
+        w[i] = (struct wp_worker_view){
+            .link_bytes_per_s = 25e9, .block_size = BLOCK, .profile = wp_profile_default()};
 }
 
 static void nothing_to_fetch_is_no_plan(void)
@@ -120,25 +126,29 @@ static void the_pool_goes_on_where_peers_end(void)
     EXPECT_UINT("both", 2, p.n);
     EXPECT_UINT("the peer first", 1, p.fetch[0].source);
     EXPECT_UINT("to its end", 6144, p.fetch[0].to);
-    EXPECT_TRUE("then the pool", p.fetch[1].source == WP_POOL && p.fetch[1].from == 6144 && p.fetch[1].to == 12288);
+    EXPECT_TRUE("then the pool",
+                p.fetch[1].source == WP_POOL && p.fetch[1].from == 6144 && p.fetch[1].to == 12288);
     w[1].has_tokens = 0;
     wp_plan_sources(&s, &ask, w, 2);
     j.hit = 5120;
     (void)wp_plan_best(&s, &w[0], &j, 0, &p);
-    EXPECT_TRUE("from the middle of what the pool has", p.n == 1 && p.fetch[0].source == WP_POOL && p.fetch[0].from == 5120);
+    EXPECT_TRUE("from the middle of what the pool has",
+                p.n == 1 && p.fetch[0].source == WP_POOL && p.fetch[0].from == 5120);
     j.hit = 1024;
     (void)wp_plan_best(&s, &w[0], &j, 0, &p);
     EXPECT_UINT("a hole", 0, p.n);
 }
 
 /* Every beginning of every source's run, in whole blocks: none is cheaper. */
-static double by_force(const struct wp_ask *ask, const struct wp_worker_view w[], size_t n, size_t to, const struct wp_plan_job *j)
+static double by_force(const struct wp_ask *ask, const struct wp_worker_view w[], size_t n,
+                       size_t to, const struct wp_plan_job *j)
 {
     double best = wp_plan_cost(j, j->hit, 0, 0);
 
     for (size_t i = 0; i < n; i++)
         for (uint32_t end = j->hit + BLOCK; i != to && end <= w[i].has_tokens; end += BLOCK) {
-            double rate = fmin(w[i].link_bytes_per_s, w[to].link_bytes_per_s), us = (end - j->hit) * token_bytes / rate * 1e6;
+            double rate = fmin(w[i].link_bytes_per_s, w[to].link_bytes_per_s),
+                   us = (end - j->hit) * token_bytes / rate * 1e6;
             double done = fmax(w[i].out_busy_us, w[to].in_busy_us) + us + ask->latency_us;
 
             best = fmin(best, wp_plan_cost(j, end, done, us));
@@ -153,7 +163,9 @@ static void no_other_end_is_better(void)
 
     for (int k = 0; k < 3000; k++) {
         struct wp_worker_view w[N];
-        struct wp_ask ask = {.tokens = 1 + (uint32_t)wp_rng_below(&r, 40000), .latency_us = 2000, .draw = wp_rng_next(&r)};
+        struct wp_ask ask = {.tokens = 1 + (uint32_t)wp_rng_below(&r, 40000),
+                             .latency_us = 2000,
+                             .draw = wp_rng_next(&r)};
         struct wp_plan_sources s;
         struct wp_plan p;
         struct wp_plan_job j = job(ask.tokens, 0, wp_rng_exp(&r, 300000));
@@ -183,8 +195,10 @@ static void no_other_end_is_better(void)
 
 static const struct wp_test tests[] = {
     {"nothing to fetch is no plan", nothing_to_fetch_is_no_plan},
-    {"a fast link brings all, and a slow one what the wait hides", a_fast_link_brings_all_and_a_slow_one_what_the_wait_hides},
-    {"sources are spread, and a busy one is passed over", sources_are_spread_and_a_busy_one_is_passed_over},
+    {"a fast link brings all, and a slow one what the wait hides",
+     a_fast_link_brings_all_and_a_slow_one_what_the_wait_hides},
+    {"sources are spread, and a busy one is passed over",
+     sources_are_spread_and_a_busy_one_is_passed_over},
     {"the pool goes on where peers end", the_pool_goes_on_where_peers_end},
     {"no other end is better", no_other_end_is_better},
     {NULL, NULL},

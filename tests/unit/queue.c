@@ -9,7 +9,8 @@
 
 enum { MANY = 64 };
 
-static const struct wp_queue_conf usual = {.max = MANY, .hold_us = 250000, .age = 0.1, .most_us = 60e6};
+static const struct wp_queue_conf usual = {
+    .max = MANY, .hold_us = 250000, .age = 0.1, .most_us = 60e6};
 
 static void start(struct wp_queue *q, const struct wp_queue_conf *conf)
 {
@@ -156,7 +157,9 @@ static void any_sequence_comes_out_in_order(void)
                 wp_queue_del(&q, &it[i]);
                 in[i] = false;
             } else if (!in[i]) {
-                in[i] = wp_queue_push(&q, &it[i], wp_rng_below(&r, 100), (double)wp_rng_below(&r, 20), (uint32_t)wp_rng_below(&r, 2), UINT64_MAX);
+                in[i] =
+                    wp_queue_push(&q, &it[i], wp_rng_below(&r, 100), (double)wp_rng_below(&r, 20),
+                                  (uint32_t)wp_rng_below(&r, 2), UINT64_MAX);
             }
         }
         for (struct wp_queue_item *at, *last = NULL; (at = wp_queue_pop(&q, 1000, 0)); last = at) {

@@ -24,6 +24,9 @@ static void a_new_fleet_starts_from_the_prior(void)
     wp_room_init(&r);
     p = price(&r, 1000, 0);
     EXPECT_TRUE("known", p.tuned);
+    EXPECT_NEAR("nothing had to go: there is room", 0, p.block_us, 0);
+    wp_room_gone(&r, 1000, 0, false, 0);
+    p = price(&r, 1000, 0);
     EXPECT_NEAR("a tenth of a block's compute", block_us / 10, p.block_us, 1);
     EXPECT_NEAR("nobody is delayed", 0, p.delays, 0);
 }
