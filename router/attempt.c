@@ -12,9 +12,13 @@
 #include "base/clock.h"
 #include "router/forward.h"
 
-bool wp_request_place(struct wp_request *r, struct wp_placement *p, enum wp_place_result *result, const char **why, uint64_t *retry_us)
+bool wp_request_place(struct wp_request *r, struct wp_placement *p, struct wp_hold *hold, enum wp_place_result *result, const char **why,
+                      uint64_t *retry_us)
 {
-    struct wp_want want = {
+    struct wp_want *want = &r->want;
+    uint64_t rank;
+
+    *want = (struct wp_want){
         .id = r->id,
         .model = r->kind == WP_ROUTE_STORED ? NULL : &r->ask.model,
         .prompt = &r->ask.prompt,
@@ -27,18 +31,16 @@ bool wp_request_place(struct wp_request *r, struct wp_placement *p, enum wp_plac
         .only = r->race_repeat ? r->place->worker : r->pinned,
         .again = r->race_repeat ? r->place : NULL,
     };
-    uint64_t rank;
-
     if (r->settings->conf->listen.trust_client_routing &&
         wp_str_u64(wp_head_get(r->x->head, "x-data-parallel-rank"), &rank) && rank <= UINT32_MAX) {
-        want.ranked = true;
-        want.rank = (uint32_t)rank;
+        want->ranked = true;
+        want->rank = (uint32_t)rank;
     }
     if (r->race_repeat) {
-        want.ranked = true;
-        want.rank = r->place->rank_number;
+        want->ranked = true;
+        want->rank = r->place->rank_number;
     }
-    *result = wp_fleet_place(r->gate->router->fleet, &want, p, why, retry_us);
+    *result = wp_fleet_place_or_hold(r->gate->router->fleet, want, p, hold, why, retry_us);
     return *result == WP_PLACED;
 }
 
@@ -81,7 +83,7 @@ bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome 
         return false;
     if (!r->race_repeat && (r->pinned || !avoid_worker(r, r->place->worker)))
         return false;
-    if (!wp_request_place(r, next, &no, &why, &retry_us))
+    if (!wp_request_place(r, next, NULL, &no, &why, &retry_us))
         return false;
     if (counts && !budget_allows(r->gate->router, conf->retry.budget)) {
         wp_fleet_end(r->gate->router->fleet, next, WP_OUTCOME_NEUTRAL, 0);

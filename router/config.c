@@ -114,7 +114,8 @@ static const struct wp_conf_key slo_rows[] = {
 static const struct wp_conf_key limits_rows[] = {
     ROW("connections", U64, "10000", "client connections of each port at once; beyond, accepting pauses; 0 is no limit", C(limits.connections), RANGE(0, 10000000)),
     ROW("in_flight", U64, "0", "requests at once; beyond, 429; 0 is no limit", C(limits.in_flight), RANGE(0, 10000000)),
-    ROW("per_worker", U64, "0", "requests at once on one worker; 0 is no limit", C(limits.per_worker), RANGE(0, 10000000)),
+    ROW("per_worker", U64, "0", "requests at once on one worker; further ones are held, see queue; 0 is no limit", C(limits.per_worker), RANGE(0, 10000000)),
+    ROW("queue", U64, "4096", "requests held in the router at once while no worker is free; beyond, 429; 0 holds none", C(limits.queue), RANGE(0, 65536)),
     ROW("body_bytes", BYTES, "64Mi", "a request's body", C(limits.body_bytes), RANGE(1024, 1099511627776.0)),
     ROW("bodies_total_bytes", BYTES, "1Gi", "bodies that are held at once; beyond, 503", C(limits.bodies_total_bytes), RANGE(1024, 1099511627776.0)),
     ROW("head_bytes", BYTES, "64Ki", "a request's head; an answer's may have 64Ki", C(limits.head_bytes), RANGE(1024, 1048576)),
@@ -127,7 +128,6 @@ static const struct wp_conf_key limits_rows[] = {
     ROW("idle_s", SECONDS, "60", "longest silence inside a worker's answer", C(limits.idle_us), RANGE(0.001, 86400)),
     ROW("drain_s", SECONDS, "180", "requests under way have so long to end when the router stops", C(limits.drain_us), RANGE(0, 86400)),
     ROW("rest_max_s", SECONDS, "300", "longest Retry-After that is obeyed", C(limits.rest_max_us), RANGE(0, 86400)),
-    LATER("queue"),
     {0},
 };
 

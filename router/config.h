@@ -89,6 +89,7 @@ struct wp_config {
     } slo;
     struct {
         uint64_t connections, in_flight, per_worker; /* 0: no limit */
+        uint64_t queue;                              /* 0: nobody is held */
         uint64_t body_bytes, bodies_total_bytes, head_bytes;
         uint64_t head_us, body_us, keepalive_us, send_us, connect_us, first_byte_us, idle_us,
             drain_us, rest_max_us;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/fleet_inner.h"
+#include "router/hold.h"
 #include "router/recorder.h"
 #include "router/verify.h"
 
@@ -33,6 +34,7 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
     wp_list_init(&f->workers);
     wp_list_init(&f->ratios);
     wp_list_init(&f->warm);
+    wp_list_init(&f->lines);
     f->mean_tokens = FIRST_MEAN_TOKENS;
     f->rng.state = conf->policy.conf.seed ? conf->policy.conf.seed : wp_rng_secret();
     f->spaces.seed = f->sized.seed = f->sticky.worker_of.seed = wp_rng_secret();
@@ -116,6 +118,7 @@ void wp_fleet_destroy(struct wp_fleet *f)
     wp_warm_free(WP_CONTAINER(at, struct wp_warm_rank, link));
     if (f->policy)
         f->policy->ops->destroy(f->policy);
+    wp_fleet_hold_fini(f);
     wp_history_destroy(f->history);
     wp_index_destroy(f->index);
     wp_records_fini(&f->records);
@@ -148,6 +151,7 @@ int wp_fleet_configure(struct wp_fleet *f, const struct wp_config *conf, struct 
     f->conf = conf;
     WP_LIST_EACH(&f->workers, at)
     wp_worker_costs(WP_CONTAINER(at, struct wp_worker, link), conf);
+    wp_fleet_hold_configure(f);
     unlock(f);
     return 0;
 }

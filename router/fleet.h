@@ -112,7 +112,8 @@ enum wp_place_result {
     WP_PLACED,
     WP_PLACE_NOBODY,  /* no worker is ready: 503 */
     WP_PLACE_BUSY,    /* all that are ready are at limits.per_worker: 429 */
-    WP_PLACE_TOO_LONG /* the prompt fits none, not even one that is away: 400 */
+    WP_PLACE_TOO_LONG, /* the prompt fits none, not even one that is away: 400 */
+    WP_PLACE_HELD      /* no worker is free: it waits here (router/hold.h) */
 };
 
 /* A request on a worker.  Embed it in the request; it must not move between place and end. */
@@ -143,6 +144,10 @@ struct wp_placement {
     int64_t told_prompt, told_cached; /* the answer's usage, whatever the prompt's form; negative: not said */
 };
 
+struct wp_hold;
+/* As wp_fleet_place(), but that it may be held: then hold->placed() is called once, unless wp_fleet_unhold() comes before it. */
+enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, struct wp_hold *hold,
+                                            const char **why, uint64_t *retry_after_us);
 /* why: a word for the error's param when not placed ("breaker", "drain", ...).  retry_after_us: when asking again makes sense. */
 enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
                                     uint64_t *retry_after_us);

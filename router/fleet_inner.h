@@ -35,6 +35,8 @@ struct wp_fleet {
     struct wp_policy *policy;
     char policy_name[24];
     const struct wp_config *conf; /* the present one; the router keeps it alive until the next configure */
+    struct wp_list lines; /* wp_hold_line: requests that are held, by model */
+    size_t n_lines, n_held;
     struct wp_records records;
     struct wp_recorder *recorder; /* NULL: none */
     struct wp_sticky sticky;
@@ -56,6 +58,7 @@ struct wp_fleet {
     /* Metrics. */
     struct wp_metrics *metrics;
     struct wp_family *in_flight, *backlog, *up, *breaker, *predicted_wait, *ended, *drift, *resyncs, *pace;
+    struct wp_series *queue_wait, *queue_depth;
     struct wp_series *price_error, *interval[3]; /* below, inside, above */
     struct wp_series *index_blocks, *index_locations, *index_floating, *index_doubtful, *index_bytes, *index_cap, *history_blocks;
 };
@@ -71,6 +74,9 @@ static inline bool wp_fleet_decides(const struct wp_worker *w, const struct wp_p
     return p->probe_of_breaker && w->half_open_by == p;
 }
 int wp_fleet_metrics(struct wp_fleet *f, struct wp_metrics *m); /* fleet_metrics.c.  Errors: WP_ENOMEM */
+/* Decides and places.  Not placed: why not. */
+enum wp_place_result wp_fleet_place_now(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, uint64_t now_us, const char **why,
+                                        uint64_t *retry_after_us);
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
 /*
  * flight.c, with the lock held.  flown: the placement's blocks are in flight no more; behind a live feed they count on until the feed has told

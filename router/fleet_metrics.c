@@ -68,6 +68,7 @@ static void on_scrape(void *arg)
         wp_gauge_set(w->pace_gauge, wp_worker_pace(w));
     }
     tell_waits(f, now);
+    wp_gauge_set(f->queue_depth, (double)f->n_held);
     wp_index_stats(f->index, &s);
     wp_gauge_set(f->index_blocks, (double)s.blocks);
     wp_gauge_set(f->index_locations, (double)s.locations);
@@ -82,6 +83,7 @@ static void on_scrape(void *arg)
 int wp_fleet_metrics(struct wp_fleet *f, struct wp_metrics *m)
 {
     static const double blocks[] = {-256, -64, -16, -4, -1, 0, 1, 4, 16, 64, 256};
+    static const double wait_s[] = {0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
     static const double error_s[] = {-10, -3, -1, -0.3, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
     struct wp_family *interval;
 #define GAUGE0(name, help) wp_series(wp_family(m, WP_GAUGE, name, help, "", NULL, 0), NULL)
@@ -111,6 +113,9 @@ int wp_fleet_metrics(struct wp_fleet *f, struct wp_metrics *m)
     f->interval[2] = WP_SERIES(interval, "above");
     f->pace = wp_family(m, WP_GAUGE, "warmpath_worker_cost_factor", "What a prefill costs there over what its profile says, as learnt.", "worker",
                         NULL, 0);
+    f->queue_depth = GAUGE0("warmpath_queue_depth", "Requests held in the router, because no worker is free.");
+    f->queue_wait = WP_SERIES0(wp_family(m, WP_HISTOGRAM, "warmpath_queue_wait_seconds", "How long requests that were held were held.", "", wait_s,
+                                         sizeof wait_s / sizeof wait_s[0]));
     f->predicted_wait = wp_family(m, WP_GAUGE, "warmpath_predicted_wait_seconds",
                                   "Wait of a new request on the best worker of its model; infinite when none can take it.", "model",
                                   NULL, 0);

@@ -166,8 +166,9 @@ size_t wp_forward_own(struct wp_request *r, struct wp_field out[], size_t n)
     n = put(out, n, "x-warmpath-overlap", overlap_text(r));
     if (isfinite(p->ttft_us))
         n = put(out, n, "x-warmpath-ttft-ms", text(r, "%.1f", p->ttft_us / 1000));
-    n = put(out, n, "x-warmpath-overhead-us", text(r, "%llu", (unsigned long long)(r->placed_us - r->read_us)));
-    n = put(out, n, "x-warmpath-held-ms", WP_STR("0"));
+    n = put(out, n, "x-warmpath-overhead-us",
+            text(r, "%.0f", fmax(0, (double)(r->placed_us - r->read_us) - r->waits.held_us)));
+    n = put(out, n, "x-warmpath-held-ms", text(r, "%.0f", r->waits.held_us / 1000));
     if (wp_head_get(r->x->head, "x-warmpath-explain").n)
         n = put(out, n, "x-warmpath-decision", text(r, "%llu", (unsigned long long)p->record));
     return n;

@@ -74,6 +74,7 @@ int wp_gate_init(struct wp_gate *g, struct wp_router *r, size_t number, struct w
     g->settings = wp_settings_ref(r->settings);
     if (wp_tokenizers_create(&g->tokenizers, g, err) < 0)
         wp_log(WP_WARN, "tokens", "all prompts go by bytes: %s", err->text);
+    wp_timer_init(&g->hold_tick, wp_requests_look_held, g);
     wp_timer_init(&g->lag_tick, on_lag_tick, g);
     g->lag_due_us = wp_loop_now_us(&g->loop) + LAG_EVERY_US;
     wp_timer_at(&g->loop, &g->lag_tick, g->lag_due_us);
@@ -124,6 +125,7 @@ static void on_closed(void *arg)
 static void close_now(struct wp_gate *g)
 {
     wp_timer_stop(&g->loop, &g->lag_tick);
+    wp_timer_stop(&g->loop, &g->hold_tick);
     g->closing = 1;
     if (g->api) {
         g->closing++;

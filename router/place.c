@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "index/identity.h"
+#include "router/hold.h"
 #include "router/match.h"
 #include "router/recorder.h"
 
@@ -224,6 +225,7 @@ size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n,
         .exact = want->prompt && want->prompt->kind == WP_PROMPT_TOKENS,
         .max_tokens = want->max_tokens,
         .session_key = want->session_key,
+        .queued = f->n_held > 0,
     };
     if (h && h->n) {
         ask->chain = h->chain;
@@ -448,26 +450,53 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     p->in_flight_noted = wp_history_begin(f->history, seat.rank->holder, p->space, p->hashes->chain, p->hashes->n, p->ends) == 0;
 }
 
-enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
-                                    uint64_t *retry_after_us)
+static enum wp_place_result decide(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, size_t n, uint64_t now)
+{
+    uint64_t draw = wp_rng_next(&f->rng);
+    size_t chosen = n ? wp_fleet_choose(f, want, n, now, draw) : WP_NO_WORKER;
+
+    if (chosen >= n)
+        return WP_PLACE_NOBODY;
+    begin(f, want, p, chosen, now);
+    if (f->policy->ops->placed)
+        f->policy->ops->placed(f->policy, &f->ask, &f->view[chosen]);
+    p->record = record(f, want, p, n, chosen, now, draw);
+    record_whole(f, n, chosen, p->record);
+    return WP_PLACED;
+}
+
+enum wp_place_result wp_fleet_place_now(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, uint64_t now_us, const char **why,
+                                        uint64_t *retry_after_us)
 {
     enum wp_place_result no;
-    uint64_t now = wp_now_us(), draw;
-    size_t n, chosen;
+    size_t n = wp_fleet_candidates(f, want, now_us, &no, why, retry_after_us);
+
+    return n && decide(f, want, p, n, now_us) == WP_PLACED ? WP_PLACED : no;
+}
+
+enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, struct wp_hold *hold,
+                                            const char **why, uint64_t *retry_after_us)
+{
+    enum wp_hold_result held = WP_HOLD_NO;
+    enum wp_place_result no, result;
+    uint64_t now = wp_now_us();
+    size_t n;
 
     pthread_mutex_lock(&f->lock);
     n = wp_fleet_candidates(f, want, now, &no, why, retry_after_us);
-    draw = wp_rng_next(&f->rng);
-    chosen = n ? wp_fleet_choose(f, want, n, now, draw) : WP_NO_WORKER;
-    if (chosen < n) {
-        begin(f, want, p, chosen, now);
-        if (f->policy->ops->placed)
-            f->policy->ops->placed(f->policy, &f->ask, &f->view[chosen]);
-        p->record = record(f, want, p, n, chosen, now, draw);
-        record_whole(f, n, chosen, p->record);
-    }
+    if (hold && (n || (no == WP_PLACE_BUSY && want->model && wp_fleet_full(f, want->model->base, now))))
+        held = wp_fleet_hold(f, hold, want, p, n, now, retry_after_us);
+    if (held == WP_HOLD_FULL)
+        *why = "queue";
+    result = held == WP_HOLD_HELD ? WP_PLACE_HELD : held == WP_HOLD_FULL ? WP_PLACE_BUSY : n && decide(f, want, p, n, now) == WP_PLACED ? WP_PLACED : no;
     pthread_mutex_unlock(&f->lock);
-    return chosen < n ? WP_PLACED : no;
+    return result;
+}
+
+enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
+                                    uint64_t *retry_after_us)
+{
+    return wp_fleet_place_or_hold(f, want, p, NULL, why, retry_after_us);
 }
 
 int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_buf *out)

@@ -20,7 +20,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { FAILURES_SAID = 10, FAILURES_EVERY_US = 10000000 };
+enum { HOLD_LOOK_US = 1000, FAILURES_SAID = 10, FAILURES_EVERY_US = 10000000 };
 
 #define TO(s) (1u << REQ_##s)
 static const unsigned may_follow[] = {
@@ -243,6 +243,87 @@ static bool understand(struct wp_request *r)
     return true;
 }
 
+/* ---- held: no worker is free (router/hold.h) ---- */
+
+/* It waits no longer: true when it had no place yet. */
+static bool unhold(struct wp_request *r)
+{
+    if (!r->waiting || !wp_fleet_unhold(r->gate->router->fleet, &r->waits))
+        return false; /* the letter is on its way */
+    r->waiting = false;
+    r->gate->held--;
+    r->calls_open--;
+    return true;
+}
+
+/* Under the fleet's lock, on any thread. */
+static void on_placed(void *arg)
+{
+    struct wp_request *r = arg;
+
+    wp_loop_post(&r->gate->loop, &r->placed);
+}
+
+static void on_letter(struct wp_letter *l)
+{
+    struct wp_request *r = WP_CONTAINER(l, struct wp_request, placed);
+
+    r->waiting = false;
+    r->gate->held--;
+    r->calls_open--;
+    if (!r->x || r->state == REQ_DONE) {
+        wp_request_unless_used(r);
+        return;
+    }
+    if (r->waits.result != WP_PLACED) {
+        refuse_placement(r, r->waits.result, r->waits.why, r->waits.retry_us);
+    } else if (!r->gate->client) { /* the gate closes: nothing can be sent any more */
+        wp_request_settle(r, WP_OUTCOME_NEUTRAL, 0);
+        answer_error(r, 503, "no_worker", "drain", 1000000, false, "The router is shutting down.");
+    } else {
+        atomic_fetch_add(&r->gate->router->first_tries, 1);
+        wp_request_dispatch(r);
+    }
+}
+
+static void look_at(struct wp_gate *g, uint64_t next_us)
+{
+    uint64_t soonest = wp_loop_now_us(&g->loop) + HOLD_LOOK_US;
+
+    if (g->held)
+        wp_timer_at(&g->loop, &g->hold_tick, next_us > soonest ? next_us : soonest);
+}
+
+void wp_requests_look_held(struct wp_timer *t)
+{
+    struct wp_gate *g = t->arg;
+
+    look_at(g, wp_fleet_release(g->router->fleet));
+}
+
+/* The letter counts as a call: the request outlives it. */
+static void hold(struct wp_request *r)
+{
+    struct wp_gate *g = r->gate;
+
+    r->waiting = true;
+    r->calls_open++;
+    g->held++;
+    wp_log(WP_DEBUG, "request", "id=%s held: no worker is free", r->id);
+    if (g->held == 1 || r->waits.next_us < g->hold_tick.at_us)
+        look_at(g, r->waits.next_us);
+}
+
+/* Until when it may be held: an answer's first byte is due within limits.first_byte_s, and some clients say how long they wait. */
+static uint64_t patience(const struct wp_request *r)
+{
+    uint64_t us = r->settings->conf->limits.first_byte_us, s;
+
+    if (wp_str_u64(wp_str_trim(wp_head_get(r->x->head, "x-stainless-read-timeout")), &s) && s > 0 && s < 86400 && (us == 0 || s * 500000 < us))
+        us = s * 500000; /* half of it: the prefill comes yet */
+    return us ? wp_now_us() + us : 0;
+}
+
 static void place_first(struct wp_request *r)
 {
     enum wp_place_result no;
@@ -255,13 +336,17 @@ static void place_first(struct wp_request *r)
     if (r->ask.outline && r->ask.model.listed)
         wp_doctor_see(r->gate->router->doctor, r->ask.outline, r->ask.model.name, wp_session_key(r->x->head, &r->ask.json), r->ask.tokens,
                       r->ready_us);
-    if (!wp_request_place(r, r->place, &no, &why, &retry_us)) {
+    r->waits = (struct wp_hold){.placed = on_placed, .arg = r, .deadline_us = patience(r)};
+    r->placed.fn = on_letter;
+    if (wp_request_place(r, r->place, &r->waits, &no, &why, &retry_us)) {
+        atomic_fetch_add(&r->gate->router->first_tries, 1);
+        wp_request_dispatch(r);
+        wp_observe(r->gate->router->count.decide, (double)(wp_now_us() - r->ready_us) / 1e6);
+    } else if (no == WP_PLACE_HELD) {
+        hold(r);
+    } else {
         refuse_placement(r, no, why, retry_us);
-        return;
     }
-    atomic_fetch_add(&r->gate->router->first_tries, 1);
-    wp_request_dispatch(r);
-    wp_observe(r->gate->router->count.decide, (double)(wp_now_us() - r->ready_us) / 1e6);
 }
 
 /* The ids have come, or never will: then bytes stand in for them. */
@@ -343,6 +428,7 @@ static void on_over(struct wp_exchange *x, int rc)
         r->client_gone = true;
     }
     wp_tokens_cancel(&r->wait);
+    unhold(r);
     if (r->call)
         wp_call_cancel(r->call);
     if (r->place->worker)
@@ -420,6 +506,7 @@ static void cut(struct wp_request *r)
 
     r->call = NULL;
     wp_tokens_cancel(&r->wait);
+    unhold(r);
     if (r->head_sent) {
         wp_relay_cut(r, 503, "no_worker", "drain", text);
         wp_request_move(r, REQ_DONE);

@@ -17,6 +17,8 @@
 void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_kind kind, const struct wp_key *key,
                       struct wp_key_turn *turn);
 
+void wp_requests_look_held(struct wp_timer *t); /* a gate's hold_tick: those who wait for a worker to be free are placed, if one is */
+
 /* Ends all requests of a gate whose answers are not out: with an error where nothing was said yet.  How many there were. */
 size_t wp_requests_cut(struct wp_gate *g);
 

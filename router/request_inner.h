@@ -5,6 +5,7 @@
 
 #include "net/sse.h"
 #include "router/ask.h"
+#include "router/hold.h"
 #include "router/request.h"
 #include "router/tokens.h"
 
@@ -44,6 +45,10 @@ struct wp_request {
     uint64_t read_us, ready_us, placed_us; /* the body, and what it takes to place it; the attempt at hand */
 
     /* Attempts. */
+    struct wp_want want; /* of the first placement, which may be held */
+    struct wp_hold waits;
+    struct wp_letter placed; /* the held one has its place */
+    bool waiting; /* until that letter has come, or it is let go */
     struct wp_placement slot[2], *place; /* two: the next one is found before this one is let go */
     struct wp_worker *failed[WP_ATTEMPTS_MAX]; /* references */
     size_t n_failed;
@@ -84,7 +89,9 @@ struct wp_request {
 
 void wp_request_move(struct wp_request *r, enum wp_request_state next);
 /* attempt.c: finds a worker and puts the request on it, into p; sends it to the one that it is on. */
-bool wp_request_place(struct wp_request *r, struct wp_placement *p, enum wp_place_result *result, const char **why, uint64_t *retry_us);
+/* hold: it may be held. */
+bool wp_request_place(struct wp_request *r, struct wp_placement *p, struct wp_hold *hold, enum wp_place_result *result, const char **why,
+                      uint64_t *retry_us);
 void wp_request_dispatch(struct wp_request *r);
 void wp_request_no_memory(struct wp_request *r); /* answers that */
 /*

@@ -69,7 +69,8 @@ struct wp_gate { /* one loop */
     struct wp_tokenizers *tokenizers; /* router/tokens.h; NULL: none, all prompts go by bytes */
     struct wp_settings *settings;
     pthread_t thread;
-    struct wp_timer lag_tick, drain_tick;
+    struct wp_timer lag_tick, drain_tick, hold_tick;
+    size_t held; /* requests that wait in the router for a worker to be free */
     struct wp_list requests; /* under way; router/request.h */
     uint64_t lag_due_us, drain_until_us; /* 0: not draining */
     uint64_t close_by_us; /* what was said may go out until then; 0: requests are under way, and may be */

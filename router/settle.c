@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "index/identity.h"
+#include "router/hold.h"
 #include "router/recorder.h"
 
 #include <math.h>
@@ -113,6 +114,7 @@ void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p)
     r = wp_records_at(&f->records, p->record);
     if (r)
         r->actual_ttft_us = actual;
+    wp_fleet_release_held(f, now);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -160,6 +162,7 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
         wp_index_drop(f->index, p->rank->holder);
     if (p->rank->old)
         wp_worker_sweep_ranks(w);
+    wp_fleet_release_held(f, now);
     pthread_mutex_unlock(&f->lock);
     p->worker = NULL;
     wp_worker_unref(w);

@@ -174,7 +174,7 @@ def test_B063():
 
 def test_B064_B104():
     """both engines down: 503 JSON with Retry-After each time; all saturated: 429; up again: served (B064, B104, B201)"""
-    with stage(args=("--set", "limits.per_worker=1")) as (r, a):
+    with stage(args=("--set", "limits.per_worker=1", "--set", "limits.queue=0")) as (r, a):
         hold = threading.Event()
         a.on_request = lambda q: (hold.wait(20), q.answer(200, CHAT))
         t = threading.Thread(target=lambda: chat(r.port))

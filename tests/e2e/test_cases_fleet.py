@@ -90,7 +90,7 @@ def test_B122():
 def test_B124():
     """an engine that is busy with unique prompts loses to the idle one, whatever that holds (B124)"""
     gate = Gate()
-    with stage(gate, gate) as (r, a, b):
+    with stage(gate, gate, args=("--set", "limits.queue=0")) as (r, a, b):
         drain(r, a)
         gate.open.set()
         for i in range(30):
@@ -112,7 +112,7 @@ def test_B124():
 def test_B126():
     """40 requests at once on one warm prefix spill over once queueing costs more than the prefill saved (B126)"""
     gate = Gate()
-    with stage(gate, gate) as (r, a, b):
+    with stage(gate, gate, args=("--set", "limits.queue=0")) as (r, a, b):
         gate.open.set()
         warm = tokens(4000)
         completion(r.port, warm)

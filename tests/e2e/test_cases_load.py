@@ -17,7 +17,7 @@ def test_another_routers_load_is_avoided():
     """two routers over the same engines, all load through one: the other sends its requests where there is none (B125)"""
     busy, idle = Engine("--speed", 1), Engine("--speed", 1)
     name = {e: f"127.0.0.1:{e.port}" for e in (busy, idle)}
-    first = Router([busy], *INTERVAL)
+    first = Router([busy], *INTERVAL, "--set", "limits.queue=0")
     second = Router([busy, idle], *INTERVAL)
     stop = threading.Event()
 

@@ -120,7 +120,7 @@ def retries(client):
         assert "error" not in run(client, "patient", r)
         assert time.monotonic() - started >= 1, "it came back before retry-after"
         assert [q.number for q in e.requests] == [0, 1]
-    with stage(args=("--set", "limits.per_worker=1")) as (r, e):
+    with stage(args=("--set", "limits.per_worker=1", "--set", "limits.queue=0")) as (r, e):
         first = threading.Event()
         e.on_request = lambda q: (first.wait(20), q.answer(200, CHAT))
         t = threading.Thread(target=lambda: lib.chat(r.port))

@@ -177,10 +177,10 @@ static const struct {
      "--set health.path: want a path that starts with /, got \"health\"\n"},
     {"threads", {"threads=0"}, {NULL}, "--set threads: want a whole number from 1 to 256, got 0\n"},
     {"of a later version",
-     {"discovery.dns=x", "limits.queue=3", "tiers=[]"},
+     {"discovery.dns=x", "links=[]", "tiers=[]"},
      {NULL},
      "--set discovery.dns: discovery: not in this version\n"
-     "--set limits.queue: not in this version\n--set tiers: not in this version\n"},
+     "--set links: not in this version\n--set tiers: not in this version\n"},
 };
 
 static void what_cannot_work_is_refused_with_its_reason(void)

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/hold.h"
+
+#include "base/clock.h"
+#include "router/fleet_inner.h"
+
+#include <math.h>
+
+enum { LINES_MAX = 256, LINE_MOST = 65536, AT_ONCE = 64, LOOK_EVERY_US = 100000 };
+
+struct wp_hold_line {
+    struct wp_list link;
+    char *model; /* base */
+    struct wp_queue queue;
+};
+
+static struct wp_queue_conf conf_of(const struct wp_fleet *f)
+{
+    const struct wp_policy_conf *c = &f->conf->policy.conf;
+
+    return (struct wp_queue_conf){.max = LINE_MOST, .hold_us = c->hold_us, .age = c->age, .most_us = c->hold_most_us};
+}
+
+static bool is_on(const struct wp_fleet *f)
+{
+    return f->policy->ops->holds && f->conf->policy.conf.hold_max > 0 && f->conf->limits.queue > 0;
+}
+
+/* NULL: no memory, or more models than anybody serves. */
+static struct wp_hold_line *line_of(struct wp_fleet *f, struct wp_str model)
+{
+    const struct wp_queue_conf conf = conf_of(f);
+    struct wp_hold_line *l;
+    struct wp_err err;
+
+    WP_LIST_EACH(&f->lines, at)
+    {
+        l = WP_CONTAINER(at, struct wp_hold_line, link);
+        if (wp_str_is(model, l->model))
+            return l;
+    }
+    if (f->n_lines == LINES_MAX || !(l = wp_calloc(1, sizeof *l)))
+        return NULL;
+    l->model = wp_strndup(model.p, model.n);
+    if (!l->model || wp_queue_init(&l->queue, &conf, &err) < 0) {
+        wp_free(l->model);
+        wp_free(l);
+        return NULL;
+    }
+    wp_list_push(&f->lines, &l->link);
+    f->n_lines++;
+    return l;
+}
+
+void wp_fleet_hold_fini(struct wp_fleet *f)
+{
+    WP_LIST_EACH(&f->lines, at)
+    {
+        struct wp_hold_line *l = WP_CONTAINER(at, struct wp_hold_line, link);
+
+        wp_list_del(&l->link);
+        wp_queue_fini(&l->queue);
+        wp_free(l->model);
+        wp_free(l);
+    }
+}
+
+static double least_wait(struct wp_fleet *f, struct wp_str model, uint64_t now_us)
+{
+    double least = INFINITY;
+    const char *why;
+
+    WP_LIST_EACH(&f->workers, at)
+    {
+        struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        if (!wp_worker_serves(w, model) || !wp_worker_ready(w, now_us, &why))
+            continue;
+        if (f->conf->limits.per_worker && wp_worker_in_flight(w) >= f->conf->limits.per_worker)
+            continue;
+        for (uint32_t r = 0; r < w->n_ranks; r++)
+            least = fmin(least, wp_worker_wait_us(w, &w->rank[r], now_us));
+    }
+    return least;
+}
+
+/* Engines that said 429 are another matter: who comes then is told so, too. */
+bool wp_fleet_full(struct wp_fleet *f, struct wp_str model, uint64_t now_us)
+{
+    const char *why;
+
+    WP_LIST_EACH(&f->workers, at)
+    {
+        const struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        if (f->conf->limits.per_worker && wp_worker_serves(w, model) && wp_worker_ready(w, now_us, &why) &&
+            wp_worker_in_flight(w) >= f->conf->limits.per_worker)
+            return true;
+    }
+    return false;
+}
+
+/* What it computes where that is least; nobody: on an idle one that has nothing of it. */
+static double least_cost(const struct wp_fleet *f, const struct wp_want *want, size_t n)
+{
+    double cost = n ? INFINITY : wp_prefill_us(wp_profile_default(), 0, want->tokens);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct wp_worker_view *v = &f->view[i];
+        uint32_t hit = v->hit_tokens < want->tokens ? v->hit_tokens : want->tokens ? want->tokens - 1 : 0;
+
+        cost = fmin(cost, wp_prefill_us(v->profile ? v->profile : wp_profile_default(), hit, want->tokens));
+    }
+    return cost;
+}
+
+enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const struct wp_want *want, struct wp_placement *p, size_t n,
+                                  uint64_t now_us, uint64_t *retry_us)
+{
+    struct wp_hold_line *line;
+    double cost, least = INFINITY;
+    uint64_t most = now_us + (uint64_t)f->conf->policy.conf.hold_most_us;
+
+    if (!is_on(f) || !want->model || !want->model->listed || want->only)
+        return WP_HOLD_NO;
+    line = line_of(f, want->model->base);
+    if (!line)
+        return WP_HOLD_NO;
+    for (size_t i = 0; i < n; i++)
+        least = fmin(least, f->view[i].wait_us);
+    cost = least_cost(f, want, n);
+    if (!wp_queue_holds(&line->queue, least, now_us, cost, 0))
+        return WP_HOLD_NO;
+    if (f->n_held >= f->conf->limits.queue) {
+        *retry_us = least < 3.6e9 ? (uint64_t)least : f->conf->health.interval_us;
+        return WP_HOLD_FULL;
+    }
+    if ((double)f->n_held >= f->conf->policy.conf.hold_max ||
+        !wp_queue_push(&line->queue, &h->item, now_us, cost, 0, h->deadline_us && h->deadline_us < most ? h->deadline_us : most))
+        return WP_HOLD_NO;
+    h->line = line;
+    h->want = want;
+    h->p = p;
+    h->since_us = now_us;
+    f->n_held++;
+    h->next_us = wp_fleet_release_held(f, now_us); /* one that is held may go to who is free, this one or another */
+    return WP_HOLD_HELD;
+}
+
+static void let_go(struct wp_fleet *f, struct wp_hold *h, uint64_t now_us)
+{
+    h->line = NULL;
+    h->held_us = now_us > h->since_us ? (double)(now_us - h->since_us) : 0;
+    f->n_held--;
+    wp_observe(f->queue_wait, h->held_us / 1e6);
+}
+
+static void place_held(struct wp_fleet *f, struct wp_hold *h, uint64_t now_us)
+{
+    let_go(f, h, now_us);
+    h->result = wp_fleet_place_now(f, h->want, h->p, now_us, &h->why, &h->retry_us);
+    h->placed(h->arg);
+}
+
+/* Everybody, when holding was switched off. */
+static struct wp_queue_item *next_of(struct wp_fleet *f, struct wp_hold_line *l, uint64_t now_us, double least)
+{
+    return wp_queue_pop(&l->queue, now_us, is_on(f) ? least : 0);
+}
+
+static uint64_t release_line(struct wp_fleet *f, struct wp_hold_line *l, uint64_t now_us)
+{
+    struct wp_queue_item *it;
+    double least = INFINITY;
+
+    for (int i = 0; i < AT_ONCE && l->queue.n; i++) {
+        least = least_wait(f, wp_str_of(l->model), now_us);
+        it = next_of(f, l, now_us, least);
+        if (!it)
+            break;
+        place_held(f, WP_CONTAINER(it, struct wp_hold, item), now_us);
+    }
+    return wp_queue_next_us(&l->queue, now_us, least);
+}
+
+uint64_t wp_fleet_release_held(struct wp_fleet *f, uint64_t now_us)
+{
+    uint64_t next = UINT64_MAX;
+
+    if (f->n_held == 0)
+        return next;
+    WP_LIST_EACH(&f->lines, at)
+    {
+        struct wp_hold_line *l = WP_CONTAINER(at, struct wp_hold_line, link);
+        uint64_t own = l->queue.n ? release_line(f, l, now_us) : UINT64_MAX;
+
+        next = own < next ? own : next;
+    }
+    if (f->lines.next != &f->lines) { /* the other one first, the next time: they may share workers */
+        struct wp_list *first = f->lines.next;
+
+        wp_list_del(first);
+        wp_list_push(&f->lines, first);
+    }
+    return f->n_held == 0 ? UINT64_MAX : next < now_us + LOOK_EVERY_US ? next : now_us + LOOK_EVERY_US; /* a worker may come back meanwhile */
+}
+
+void wp_fleet_hold_configure(struct wp_fleet *f)
+{
+    const struct wp_queue_conf conf = conf_of(f);
+
+    WP_LIST_EACH(&f->lines, at)
+    WP_CONTAINER(at, struct wp_hold_line, link)->queue.conf = conf;
+    wp_fleet_release_held(f, wp_now_us());
+}
+
+bool wp_fleet_unhold(struct wp_fleet *f, struct wp_hold *h)
+{
+    bool held;
+
+    pthread_mutex_lock(&f->lock);
+    held = h->line != NULL;
+    if (held) {
+        uint64_t now = wp_now_us();
+
+        wp_queue_del(&h->line->queue, &h->item);
+        let_go(f, h, now);
+        wp_fleet_release_held(f, now);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return held;
+}
+
+uint64_t wp_fleet_release(struct wp_fleet *f)
+{
+    uint64_t next;
+
+    pthread_mutex_lock(&f->lock);
+    next = wp_fleet_release_held(f, wp_now_us());
+    pthread_mutex_unlock(&f->lock);
+    return next;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * router/hold.h - late binding: requests wait in the router while no worker of their model is free.
+ * Policies that hold (policies/policy.h) have one queue a base model (policies/queue.h).  A request's first placement is held when every ready
+ * worker has more than policy.price.hold_us of predicted wait, or limits.per_worker requests; it is placed when one has less again, the cheapest
+ * first, aged, or at its deadline, wherever it starts soonest then.  Nobody is held while somebody is free.  limits.queue bounds all of them together.
+ *
+ * A held request is placed under the fleet's lock by whoever finds that it can be, on any thread, at each first token and end and at each gate's
+ * timer; then `placed` posts a letter to the request's own loop, which sends it.
+ * All but wp_fleet_unhold() and wp_fleet_release() with the lock held: for the fleet alone.
+ */
+#ifndef WP_ROUTER_HOLD_H
+#define WP_ROUTER_HOLD_H
+
+#include "policies/queue.h"
+#include "router/fleet.h"
+
+struct wp_hold_line; /* of one model */
+
+struct wp_hold { /* embed it in the request; it must not move while it is held */
+    /* The caller's: */
+    uint64_t deadline_us;       /* 0: policy.price.hold_most_us from now */
+    void (*placed)(void *arg);  /* any thread, under the fleet's lock: it may only post a letter */
+    void *arg;
+    /* Out: */
+    uint64_t next_us;           /* when wp_fleet_release() is to be called at the latest */
+    enum wp_place_result result; /* good once placed() was called: PLACED, or why not */
+    const char *why;
+    uint64_t retry_us, since_us;
+    double held_us;
+    /* The fleet's: */
+    struct wp_queue_item item;
+    struct wp_hold_line *line; /* NULL: it is not held */
+    const struct wp_want *want;
+    struct wp_placement *p;
+};
+
+enum wp_hold_result { WP_HOLD_NO, WP_HOLD_HELD, WP_HOLD_FULL };
+
+/* After wp_fleet_candidates() has found n: whether the request waits.  want and p must stay until it was placed or let go. */
+enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const struct wp_want *want, struct wp_placement *p, size_t n,
+                                  uint64_t now_us, uint64_t *retry_us);
+bool wp_fleet_full(struct wp_fleet *f, struct wp_str model, uint64_t now_us); /* a ready worker has limits.per_worker requests */
+void wp_fleet_hold_configure(struct wp_fleet *f); /* the configuration has changed */
+uint64_t wp_fleet_release_held(struct wp_fleet *f, uint64_t now_us);
+void wp_fleet_hold_fini(struct wp_fleet *f);
+
+/* Its client has gone: true when it was held, and is no longer; false: it was placed before, and placed() was called. */
+bool wp_fleet_unhold(struct wp_fleet *f, struct wp_hold *h);
+/* Places what can be placed.  Returns when to ask again; UINT64_MAX: nobody is held. */
+uint64_t wp_fleet_release(struct wp_fleet *f);
+
+#endif
