@@ -55,7 +55,7 @@ SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small model e2e diff asan tsan race fuzz replay \
-        bench bench-index replay-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
+        bench bench-index bench-proxy replay-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -251,6 +251,9 @@ replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator:
 bench-policy: $(BUILD)/warmpath ## the price policy in the laboratory against its goals: LAB=its folder, built, with traces; SEEDS=1,2 FEW=3 ONLY=7,A2 RUNS=1 (at once) OUT=file
 	$(PYTHON) tests/bench/policy_lab/main.py $(or $(LAB),$(error LAB is missing: a copy of the laboratory)) $(abspath $(BUILD)/warmpath) --keep $(BUILD)/bench-policy \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FEW),--few $(FEW)) $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--jobs $(RUNS)) $(if $(OUT),--out $(OUT))
+
+bench-proxy: $(BUILD)/warmpath $(BUILD)/bench/null_engine ## the router beside haproxy and nginx over engines that do nothing: ROUNDS=5, SCALE=1, OUT=file
+	python3 tests/bench/proxy.py --binary $(BUILD)/warmpath --engine $(BUILD)/bench/null_engine $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale $(SCALE)) $(if $(OUT),--out $(OUT))
 
 bench: $(BENCH:%=$(BUILD)/bench/%) ## build the benchmarks of tests/bench/ and list them
 	@for b in $(BENCH); do echo "$(BUILD)/bench/$$b"; done
