@@ -38,7 +38,7 @@ void wp_policy_conf_init(struct wp_policy_conf *c)
         .link_share = 1.5,
         .hold_us = 225000,
         .hold_max = 4096,
-        .hold_most_us = 60000000,
+        .hold_most_us = 40000000,
         .age = 0.1,
         .near_us = 1000,
         .near_share = 0.01,

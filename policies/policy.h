@@ -134,7 +134,8 @@ struct wp_policy_conf {
     double room_wait_share;
     /*
      * price.room_tuned, 1: where the price of room tunes itself (policies/room.h) that one is taken instead of the three above; 0:
-     * never.  Beside it price.move_us, 20000, for each of at most price.move_blocks, 10, blocks newly placed: moves gain something;
+     * never.  Beside it price.move_us, 20000, for each of at most price.move_blocks, 10, blocks newly placed, times the
+     * mean square of the share of the fastest tier that is pinned: where that is short, moves must gain something;
      * and price.pin_us, 40000, for each block that no request in flight there has, times the square of the share of the fastest tier
      * that is pinned, times how many requests a lost second delays (5 at most), while nobody is held in the router.
      */
@@ -147,7 +148,7 @@ struct wp_policy_conf {
     double link_share;
     /*
      * The router's own queue (policies/queue.h), of policies that hold.  price.hold_us, 225000: a request is held while every worker
-     * has more predicted wait; price.hold_max, 4096: so many at most, 0: none ever; price.hold_most_us, 60000000: for so long at most;
+     * has more predicted wait; price.hold_max, 4096: so many at most, 0: none ever; price.hold_most_us, 40000000: for so long at most;
      * price.age, 0.1: seconds of compute that a second of waiting is worth in their order.
      */
     double hold_us, hold_max, hold_most_us, age;

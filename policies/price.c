@@ -93,7 +93,7 @@ static double median_wait_us(const struct wp_worker_view w[], size_t n, struct w
 struct at_hand {
     const struct wp_policy_conf *c;
     const struct wp_ask *ask;
-    double fleet_wait, delays, pinned; /* pinned: the mean share */
+    double fleet_wait, delays, pinned; /* pinned: the mean of its squares */
     struct wp_cost cost;
     struct wp_plan_sources sources;
 };
@@ -270,7 +270,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
         h.fleet_wait = median_wait_us(w, n, v);
     h.delays = ask->room.tuned && !ask->queued ? wp_within(ask->room.delays, 0, 5) : 0;
     for (size_t i = 0; i < n; i++)
-        h.pinned += wp_within(w[i].pinned, 0, 1) / (double)n;
+        h.pinned += wp_within(w[i].pinned, 0, 1) * wp_within(w[i].pinned, 0, 1) / (double)n;
     for (size_t i = 0; i < n; i++) {
         alone(&h, &w[i], &v[i]);
         if (v[i].price < v[best].price)

@@ -26,7 +26,7 @@
     WP_POLICY_ROW("link_share", DOUBLE, "1.5", 0, 100, AT(link_share), "what of the time that a fetch keeps links busy counts as lost to others"), \
     WP_POLICY_ROW("hold_us", DOUBLE, "225000", 0, 1e12, AT(hold_us), "a request is held in the router while every worker has more predicted wait (decide, replay), in microseconds"), \
     WP_POLICY_ROW("hold_max", DOUBLE, "4096", 0, 1048576, AT(hold_max), "requests held at most; 0: none ever"), \
-    WP_POLICY_ROW("hold_most_us", DOUBLE, "60000000", 0, 1e12, AT(hold_most_us), "the longest hold, in microseconds"), \
+    WP_POLICY_ROW("hold_most_us", DOUBLE, "40000000", 0, 1e12, AT(hold_most_us), "the longest hold, in microseconds"), \
     WP_POLICY_ROW("age", DOUBLE, "0.1", 1e-6, 1e6, AT(age), "seconds of compute that a second of being held is worth, in the order of release"), \
     WP_POLICY_ROW("near_us", DOUBLE, "1000", 0, 1e9, AT(near_us), "prices within this of the best are a tie, in microseconds"), \
     WP_POLICY_ROW("near_share", DOUBLE, "0.01", 0, 1, AT(near_share), "and those within this share of the best"), \
