@@ -4,11 +4,10 @@
 
 #include <assert.h>
 
-static uint32_t *bucket_of(const struct wp_cache *c, uint64_t hash)
+/* Callers' names may be small numbers. */
+static uint32_t tag_of(const struct wp_cache *c, uint64_t hash)
 {
-    uint64_t x = (hash ^ c->seed) * 0x9e3779b97f4a7c15u; /* callers' hashes may be small numbers */
-
-    return &c->bucket[(x ^ x >> 32) & c->mask];
+    return (uint32_t)(((hash ^ c->seed) * 0x9e3779b97f4a7c15u) >> 32);
 }
 
 static void unlink_use(struct wp_cache *c, uint32_t slot)
@@ -31,23 +30,23 @@ static void link_newest(struct wp_cache *c, uint32_t slot)
 
 int wp_cache_init(struct wp_cache *c, uint64_t cap, uint64_t seed, struct wp_err *err)
 {
-    uint64_t buckets = 1;
+    uint64_t places = 2;
 
     *c = (struct wp_cache){.seed = seed};
     if (cap > WP_CACHE_MAX)
         return wp_fail(err, WP_ETOOBIG, "want at most %d blocks in a tier, got %llu", WP_CACHE_MAX,
                        (unsigned long long)cap);
-    while (buckets < 2 * cap) /* chains of more than one are rare, and each is a line of memory */
-        buckets *= 2;
+    while (places < cap + cap / 2 + 1) /* never full: an empty place ends a search */
+        places *= 2;
     c->node = wp_calloc(cap + 1, sizeof *c->node);
-    c->bucket = wp_calloc(buckets, sizeof *c->bucket);
-    if (!c->node || !c->bucket) {
+    c->table = wp_calloc(places, sizeof *c->table);
+    if (!c->node || !c->table) {
         wp_cache_fini(c);
         return wp_fail(err, WP_ENOMEM, "out of memory for a tier of %llu blocks",
                        (unsigned long long)cap);
     }
     c->cap = (uint32_t)cap;
-    c->mask = buckets - 1;
+    c->mask = places - 1;
     c->fresh = 1;
     return 0;
 }
@@ -55,61 +54,62 @@ int wp_cache_init(struct wp_cache *c, uint64_t cap, uint64_t seed, struct wp_err
 void wp_cache_fini(struct wp_cache *c)
 {
     wp_free(c->node);
-    wp_free(c->bucket);
+    wp_free(c->table);
     *c = (struct wp_cache){0};
 }
 
 uint32_t wp_cache_find(const struct wp_cache *c, uint64_t hash)
 {
-    uint32_t slot = *bucket_of(c, hash);
+    uint32_t tag = tag_of(c, hash);
 
-    while (slot != 0 && c->node[slot].hash != hash)
-        slot = c->node[slot].chain;
-    return slot;
-}
-
-/* Copies of a hash stand together in their bucket, the first that came in front. */
-static uint32_t *place_of(struct wp_cache *c, uint64_t hash)
-{
-    uint32_t *bucket = bucket_of(c, hash), *at = bucket;
-
-    while (*at != 0 && c->node[*at].hash != hash)
-        at = &c->node[*at].chain;
-    if (*at == 0)
-        return bucket;
-    while (*at != 0 && c->node[*at].hash == hash)
-        at = &c->node[*at].chain;
-    return at;
+    if (c->cap == 0)
+        return 0;
+    for (uint64_t i = tag & c->mask; c->table[i]; i = (i + 1) & c->mask)
+        if (c->table[i] >> 32 == tag && c->node[(uint32_t)c->table[i]].hash == hash)
+            return (uint32_t)c->table[i];
+    return 0;
 }
 
 uint32_t wp_cache_add(struct wp_cache *c, uint64_t hash)
 {
-    uint32_t *at = place_of(c, hash), slot = c->freed;
+    uint32_t tag = tag_of(c, hash), slot = c->freed;
+    uint64_t i = tag & c->mask;
 
     assert(c->used < c->cap);
     if (slot != 0)
-        c->freed = c->node[slot].chain;
+        c->freed = c->node[slot].next;
     else
         slot = c->fresh++;
-    c->node[slot] = (struct wp_cache_node){.hash = hash, .chain = *at};
-    *at = slot;
+    c->node[slot] = (struct wp_cache_node){.hash = hash};
+    while (c->table[i])
+        i = (i + 1) & c->mask;
+    c->table[i] = (uint64_t)tag << 32 | slot;
     c->used++;
     link_newest(c, slot);
     return slot;
 }
 
+/* What stands behind the hole closes up, as far as it may stand there. */
 static void take_name(struct wp_cache *c, uint32_t slot)
 {
-    uint32_t *at = bucket_of(c, c->node[slot].hash);
+    uint64_t hole = tag_of(c, c->node[slot].hash) & c->mask, i;
 
-    while (*at != slot)
-        at = &c->node[*at].chain;
-    *at = c->node[slot].chain;
+    while ((uint32_t)c->table[hole] != slot)
+        hole = (hole + 1) & c->mask;
+    for (i = (hole + 1) & c->mask; c->table[i]; i = (i + 1) & c->mask) {
+        uint64_t home = c->table[i] >> 32 & c->mask;
+
+        if (((i - home) & c->mask) < ((i - hole) & c->mask))
+            continue;
+        c->table[hole] = c->table[i];
+        hole = i;
+    }
+    c->table[hole] = 0;
 }
 
 static void free_slot(struct wp_cache *c, uint32_t slot)
 {
-    c->node[slot].chain = c->freed;
+    c->node[slot].next = c->freed;
     c->freed = slot;
     c->used--;
 }
@@ -166,14 +166,14 @@ void wp_cache_forget(struct wp_cache *c, uint32_t slot)
 void wp_cache_each(const struct wp_cache *c, void (*fn)(void *arg, uint64_t hash, uint32_t copies),
                    void *arg)
 {
-    for (uint64_t b = 0; b <= c->mask; b++) {
-        for (uint32_t slot = c->bucket[b], next; slot != 0; slot = next) {
-            uint32_t copies = 1;
+    for (uint64_t i = 0; c->cap && i <= c->mask; i++) {
+        uint32_t slot = (uint32_t)c->table[i], copies = 0;
+        uint64_t hash = c->node[slot].hash;
 
-            next = c->node[slot].chain;
-            for (; next != 0 && c->node[next].hash == c->node[slot].hash; copies++)
-                next = c->node[next].chain;
-            fn(arg, c->node[slot].hash, copies);
-        }
+        if (c->table[i] == 0 || wp_cache_find(c, hash) != slot)
+            continue; /* told with the first of its name */
+        for (uint64_t k = i; c->table[k]; k = (k + 1) & c->mask)
+            copies += c->node[(uint32_t)c->table[k]].hash == hash;
+        fn(arg, hash, copies);
     }
 }

@@ -3,6 +3,8 @@
  * sim/cache.h - one tier of blocks: hashes of fixed capacity, in order of last use, some of them pinned.  A hash may be there
  * several times: each copy is a block of its own, and the first that came is the one that is found.
  * All memory is taken at init (and touched only as it fills), so that nothing can fail later.  Every call is O(1 + copies).
+ * Names are found in a table with open addressing that holds 32 bits of each name's hash: a miss costs one line of memory, and so does taking a
+ * name out.  Copies lie in it in the order in which they came.
  * A block is named by its hash or, while it stays, by its slot: a number from 1 on; 0 is none.
  * Threads: one.
  */
@@ -17,14 +19,14 @@
 struct wp_cache_node {
     uint64_t hash;
     double ready_us; /* a hit may be used from then on */
-    uint32_t chain;  /* next in its bucket */
+    uint32_t next;   /* of the free ones */
     uint32_t older, newer; /* pinned: NAMELESS or 0, and 0 */
     uint32_t pins; /* the order of use holds only what has none */
 };
 
 struct wp_cache {
     struct wp_cache_node *node; /* [cap + 1]; node[0].newer is the oldest, node[0].older the newest */
-    uint32_t *bucket;           /* [mask + 1] */
+    uint64_t *table;            /* [mask + 1] 32 bits of the name's hash, the slot; 0: empty */
     uint32_t cap, used, pinned, fresh, freed;
     uint64_t mask, seed;
 };
