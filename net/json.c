@@ -276,6 +276,27 @@ static int check_close(struct scan *s, struct levels *l)
     return 0;
 }
 
+/*
+ * In an array: past whole numbers that have a comma right behind them, with a blank or none before the next.  A prompt's token ids are
+ * most of some bodies.  Whatever is not just so is left for check_scalar().
+ */
+static void whole_numbers(struct scan *s)
+{
+    const char *p = s->p, *end = s->end;
+
+    while (p < end && *p >= '1' && *p <= '9') {
+        const char *q = p + 1;
+
+        while (q < end && (unsigned char)(*q - '0') <= 9)
+            q++;
+        if (q == end || *q != ',')
+            break;
+        p = q + 1;
+        p += p < end && *p == ' ';
+    }
+    s->p = p;
+}
+
 /* One value with all that is in it, at most room levels deep. */
 static int check_value(struct scan *s, unsigned room)
 {
@@ -287,6 +308,10 @@ static int check_value(struct scan *s, unsigned room)
     l.bits[0] = l.bits[1] = 0;
     do {
         blanks(s);
+        if (l.n > 0 && digit(s) && !in_object(&l)) {
+            whole_numbers(s);
+            blanks(s);
+        }
         done = true;
         if (at(s, '{') || at(s, '['))
             rc = check_open(s, &l, room, &done);
