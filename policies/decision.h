@@ -23,7 +23,8 @@
 #include "base/map.h"
 #include "policies/policy.h"
 
-enum { WP_DECISION_VERSION = 1, WP_DECISION_SECTION = 1, WP_DECISION_WORKERS = 65536, WP_DECISION_MAX = 16 << 20 };
+/* The form changes with the terms that there are. */
+enum { WP_DECISION_VERSION = 1 << 8 | WP_TERMS, WP_DECISION_SECTION = 1, WP_DECISION_WORKERS = 65536, WP_DECISION_MAX = 16 << 20 };
 extern const char wp_decision_magic[8];
 
 struct wp_decision {

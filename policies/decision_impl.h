@@ -30,7 +30,8 @@ static inline void wp_decision_costs(const struct wp_profile *p, double x[WP_DEC
 /* In the order of policies/price.c, so that they come out to the bit; what comes out otherwise is written. */
 static inline double wp_decision_sum(const struct wp_verdict *v)
 {
-    return v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->term[WP_TERM_ROOM] + v->term[WP_TERM_PIN];
+    return v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE] + v->term[WP_TERM_LINK] + v->term[WP_TERM_ROOM] +
+           v->term[WP_TERM_PIN];
 }
 static inline double wp_decision_ttft(const struct wp_verdict *v)
 {

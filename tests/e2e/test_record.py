@@ -104,7 +104,7 @@ def test_files_that_are_none():
         other = os.path.join(folder, "other")
         for name, data, said in (("empty", b"", "too short"), ("foreign", b"x" * 200, "not such a file"), ("cut", good[:-16], "ends too soon"),
                                  ("cut in a frame", good[:len(good) // 2], "longer than what is left"),
-                                 ("version", good[:8] + b"\x09" + good[9:], "newer"), ("order", good[:12] + good[12:16][::-1] + good[16:], "byte order"),
+                                 ("version", good[:9] + b"\x09" + good[10:], "newer"), ("order", good[:12] + good[12:16][::-1] + good[16:], "byte order"),
                                  ("a bit", good[:300] + bytes([good[300] ^ 4]) + good[301:], "checksum"), ("more", good + b"x", "follow the end")):
             pathlib.Path(other).write_bytes(data)
             rc, out, err = again(other)

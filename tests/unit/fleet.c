@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "router/ask.h"
+#include "router/hold.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -684,6 +685,119 @@ static void what_was_learnt_stays_as_long_as_the_profile(void)
     EXPECT_TRUE("and it is still known when it is on again", w->profile.a_us > 1.5 * given);
     wp_worker_unref(w);
     tear_down();
+}
+
+/* ---- tests: requests that wait in the router ---- */
+
+static unsigned placed_ones;
+
+static void on_placed(void *arg)
+{
+    struct wp_hold *h = arg;
+
+    placed_ones++;
+    EXPECT_INT("placed", WP_PLACED, h->result);
+}
+
+static enum wp_place_result place_or_hold(struct req *r, struct wp_hold *h)
+{
+    *h = (struct wp_hold){.placed = on_placed, .arg = h};
+    return wp_fleet_place_or_hold(fleet, &r->want, &r->p, h, &r->why, &r->retry_us);
+}
+
+static void who_finds_nobody_free_is_held(void)
+{
+    struct req big, a, b, c;
+    struct wp_hold hold[4];
+
+    placed_ones = 0;
+    SET_UP("log.level=error", "limits.queue=2");
+    add_up("w1", (struct answer){0});
+    req_tokens(&big, "m", 1, 60000);
+    req_tokens(&a, "m", 2, 5000);
+    req_tokens(&b, "m", 3, 200);
+    req_tokens(&c, "m", 4, 200);
+    EXPECT_INT("it is free", WP_PLACED, place_or_hold(&big, &hold[0]));
+    EXPECT_INT("it is not", WP_PLACE_HELD, place_or_hold(&a, &hold[1]));
+    EXPECT_TRUE("asked again some time", hold[1].next_us != UINT64_MAX);
+    EXPECT_INT("nor for a short one", WP_PLACE_HELD, place_or_hold(&b, &hold[2]));
+    EXPECT_INT("the queue is full", WP_PLACE_BUSY, place_or_hold(&c, &hold[3]));
+    EXPECT_TEXT("why", "queue", wp_str_of(c.why));
+    EXPECT_TRUE("and when to come again", c.retry_us > 250000);
+    EXPECT_TRUE("one leaves", wp_fleet_unhold(fleet, &hold[1]));
+    EXPECT_TRUE("once", !wp_fleet_unhold(fleet, &hold[1]));
+    EXPECT_INT("then there is room", WP_PLACE_HELD, place_or_hold(&c, &hold[3]));
+    EXPECT_UINT("nobody has a place", 0, placed_ones);
+    wp_fleet_first(fleet, &big.p);
+    EXPECT_UINT("the first token sets both free", 2, placed_ones);
+    EXPECT_TRUE("too late to leave", !wp_fleet_unhold(fleet, &hold[2]));
+    EXPECT_TEXT("there", "w1", wp_str_of(b.p.worker->conf.id));
+    EXPECT_TRUE("held", hold[2].held_us > 0);
+    end(&b, WP_OUTCOME_GOOD);
+    end(&c, WP_OUTCOME_GOOD);
+    end(&big, WP_OUTCOME_GOOD);
+    expect_at_rest();
+    done(&big);
+    done(&a);
+    done(&b);
+    done(&c);
+    tear_down();
+}
+
+static void a_reload_that_ends_holding_sends_all(void)
+{
+    struct req big, a;
+    struct wp_hold hold[2];
+
+    placed_ones = 0;
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    req_tokens(&big, "m", 1, 60000);
+    req_tokens(&a, "m", 2, 5000);
+    EXPECT_INT("first", WP_PLACED, place_or_hold(&big, &hold[0]));
+    EXPECT_INT("held", WP_PLACE_HELD, place_or_hold(&a, &hold[1]));
+    configure((const char *const[]){"log.level=error", "policy.name=least_loaded"}, 2);
+    EXPECT_UINT("sent", 1, placed_ones);
+    end(&a, WP_OUTCOME_GOOD);
+    end(&big, WP_OUTCOME_GOOD);
+    expect_at_rest();
+    done(&big);
+    done(&a);
+    tear_down();
+}
+
+static void without_memory_nobody_is_held(void)
+{
+    for (long nth = 0;; nth++) {
+        struct req big, a;
+        struct wp_hold hold[2];
+        enum wp_place_result got;
+        bool failed;
+
+        placed_ones = 0;
+        SET_UP("log.level=error");
+        add_up("w1", (struct answer){0});
+        req_tokens(&big, "m", 1, 60000);
+        req_tokens(&a, "m", 2, 5000);
+        EXPECT_INT("first", WP_PLACED, place_or_hold(&big, &hold[0]));
+        end(&big, WP_OUTCOME_NEUTRAL);
+        EXPECT_INT("again", WP_PLACED, place(&big));
+        wp_mem_fail_after(nth);
+        got = place_or_hold(&a, &hold[1]);
+        failed = wp_mem_failed();
+        wp_mem_fail_after(-1);
+        EXPECT_TRUE("placed or held", got == WP_PLACE_HELD || (failed && got == WP_PLACED));
+        if (got == WP_PLACE_HELD)
+            EXPECT_TRUE("let go", wp_fleet_unhold(fleet, &hold[1]));
+        end(&a, WP_OUTCOME_NEUTRAL);
+        end(&big, WP_OUTCOME_NEUTRAL);
+        expect_at_rest();
+        done(&big);
+        done(&a);
+        tear_down();
+        if (!failed)
+            break;
+    }
 }
 
 /* ---- tests: what a worker has ---- */
@@ -1430,6 +1544,9 @@ const struct wp_suite suite_fleet = {
         {"a failed worker is avoided, and an only one is kept", a_failed_worker_is_avoided_and_an_only_one_is_kept},
         {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
         {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
+        {"who finds nobody free is held", who_finds_nobody_free_is_held},
+        {"a reload that ends holding sends all", a_reload_that_ends_holding_sends_all},
+        {"without memory nobody is held", without_memory_nobody_is_held},
         {"answers correct the profile", answers_correct_the_profile},
         {"what was learnt stays as long as the profile", what_was_learnt_stays_as_long_as_the_profile},
         {"a burst opens the breaker once", a_burst_opens_the_breaker_once},
