@@ -295,7 +295,7 @@ static void keep_best(struct wp_fleet *f, struct wp_record *r, size_t n, size_t 
     }
     for (size_t i = 0; i < r->n; i++) {
         r->candidate[i] = f->shown[best[i]];
-        wp_candidate_seen(&r->candidate[i], &f->view[best[i]]);
+        wp_seen_of(&r->seen[i], &f->view[best[i]]);
     }
 }
 
@@ -503,6 +503,7 @@ int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_b
 {
     enum wp_place_result no;
     uint64_t now = wp_now_us(), retry;
+    struct wp_seen seen;
     const char *why;
     size_t n, chosen;
     int rc;
@@ -524,8 +525,8 @@ int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_b
                                                                                          : "none");
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = i ? wp_buf_adds(out, ",") : 0;
-        wp_candidate_seen(&f->shown[i], &f->view[i]);
-        rc = rc ? rc : wp_candidate_json(&f->shown[i], out);
+        wp_seen_of(&seen, &f->view[i]);
+        rc = rc ? rc : wp_candidate_json(&f->shown[i], &seen, out);
     }
     rc = rc ? rc : wp_buf_adds(out, "]");
     rc = rc ? rc : wp_settings_json(&f->conf->policy.conf, &f->ask.room, f->ask.queued, out);

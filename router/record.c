@@ -51,17 +51,17 @@ static int tiers(struct wp_buf *b, const uint32_t tier[WP_TIERS])
     return rc;
 }
 
-void wp_candidate_seen(struct wp_candidate *c, const struct wp_worker_view *v)
+void wp_seen_of(struct wp_seen *s, const struct wp_worker_view *v)
 {
-    c->costs = v->profile ? *v->profile : *wp_profile_default();
-    c->wait_us = v->wait_us;
-    c->pinned = v->pinned;
-    c->correction = v->correction;
-    c->error = v->error;
-    c->kv_tokens = v->kv_tokens;
-    c->decoding = v->decoding;
-    c->fresh_blocks = v->fresh_blocks;
-    c->block_size = v->block_size;
+    *s = (struct wp_seen){.costs = v->profile ? *v->profile : *wp_profile_default(),
+                          .wait_us = v->wait_us,
+                          .pinned = v->pinned,
+                          .correction = v->correction,
+                          .error = v->error,
+                          .kv_tokens = v->kv_tokens,
+                          .decoding = v->decoding,
+                          .fresh_blocks = v->fresh_blocks,
+                          .block_size = v->block_size};
 }
 
 static int numbers(struct wp_buf *b, const char *const key[], const double x[], size_t n)
@@ -75,7 +75,7 @@ static int numbers(struct wp_buf *b, const char *const key[], const double x[], 
     return rc;
 }
 
-static int seen_json(const struct wp_candidate *c, struct wp_buf *b)
+static int seen_json(const struct wp_seen *c, struct wp_buf *b)
 {
     static const char *const seen[] = {"wait_us", "decoding", "kv_tokens", "pinned", "fresh_blocks", "block_size", "correction", "error"};
     static const char *const costs[] = {"speed", "a_us", "b_us", "t_c_us", "tw_us", "tov_us", "e_us", "d_us", "budget", "kv_bytes_per_token",
@@ -109,7 +109,7 @@ int wp_settings_json(const struct wp_policy_conf *c, const struct wp_room_price 
     return rc ? rc : wp_buf_printf(b, "},\"queued\":%s", queued ? "true" : "false");
 }
 
-int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
+int wp_candidate_json(const struct wp_candidate *c, const struct wp_seen *s, struct wp_buf *b)
 {
     bool any = false;
     int rc = wp_buf_adds(b, "{\"worker\":");
@@ -134,7 +134,7 @@ int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *b)
     rc = rc ? rc : number(b, "step_us", c->verdict.step_us);
     rc = rc ? rc : wp_buf_adds(b, ",");
     rc = rc ? rc : number(b, "ttft_us", c->verdict.ttft_us);
-    rc = rc ? rc : seen_json(c, b);
+    rc = rc ? rc : seen_json(s, b);
     return rc ? rc : wp_buf_adds(b, "}");
 }
 
@@ -153,7 +153,7 @@ int wp_record_json(const struct wp_record *r, struct wp_buf *b)
     for (size_t i = 0; rc == 0 && i < r->n; i++) {
         if (i)
             rc = wp_buf_adds(b, ",");
-        rc = rc ? rc : wp_candidate_json(&r->candidate[i], b);
+        rc = rc ? rc : wp_candidate_json(&r->candidate[i], &r->seen[i], b);
     }
     rc = rc ? rc : wp_buf_adds(b, "]");
     rc = rc ? rc : wp_settings_json(&r->settings, &r->room, r->queued, b);

@@ -18,12 +18,15 @@ struct wp_candidate {
     char worker[WP_RECORD_ID];
     uint32_t rank;
     struct wp_verdict verdict;
-    /* What the price went by, of those that are kept. */
+    uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, index_tokens, history_tokens, in_flight_tokens;
+};
+
+/* What the price of one went by, beside that; of those that are kept. */
+struct wp_seen {
     struct wp_profile costs;
     double wait_us, pinned, correction, error;
     uint64_t kv_tokens;
     uint32_t decoding, fresh_blocks, block_size;
-    uint32_t hit_tokens, hit_tier[WP_TIERS], doubtful, in_flight, index_tokens, history_tokens, in_flight_tokens;
 };
 
 struct wp_record {
@@ -35,6 +38,7 @@ struct wp_record {
     size_t n_workers; /* that were candidates */
     size_t n;         /* candidates kept, best first */
     struct wp_candidate candidate[WP_RECORD_CANDIDATES];
+    struct wp_seen seen[WP_RECORD_CANDIDATES];
     double predicted_ttft_us, actual_ttft_us; /* NaN: unknown */
     double low_us, high_us;                   /* nine of ten such predictions turn out between these; NaN: unknown */
     struct wp_policy_conf settings;
@@ -54,10 +58,10 @@ struct wp_record *wp_records_new(struct wp_records *r);              /* cleared,
 struct wp_record *wp_records_at(struct wp_records *r, uint64_t id); /* NULL: no longer, or never, there */
 /* 64-bit numbers that a reader of JSON may round stand in quotes: the draw. */
 /* The worker as the policy saw it, beside what it made of it: so that the prices can be computed again (docs/policies.md has a script). */
-void wp_candidate_seen(struct wp_candidate *c, const struct wp_worker_view *v);
+void wp_seen_of(struct wp_seen *s, const struct wp_worker_view *v);
 /* Settings, and what else of a decision is the same for all its candidates: ,"settings":{...},"room":{...},"queued":false */
 int wp_settings_json(const struct wp_policy_conf *c, const struct wp_room_price *room, bool queued, struct wp_buf *out);
 int wp_record_json(const struct wp_record *r, struct wp_buf *out);
-int wp_candidate_json(const struct wp_candidate *c, struct wp_buf *out);
+int wp_candidate_json(const struct wp_candidate *c, const struct wp_seen *s, struct wp_buf *out);
 
 #endif
