@@ -238,8 +238,8 @@ BENCH_PEERS := $(BUILD)/peers/release/libwp_bench_peers.so
 .PHONY: peers
 peers: # cargo knows what is new
 	cargo build -q --release --manifest-path tests/bench/peers/Cargo.toml --target-dir $(BUILD)/peers
-bench-index: $(BUILD)/bench/index $(if $(PEERS),peers) ## the index beside stand-ins: QUICK=1, PEERS=1 (other projects' crates), BIG=1 (40 M), TRACE=file, OUT=file
-	$(BUILD)/bench/index $(if $(QUICK),--quick) $(if $(BIG),--big) $(if $(PEERS),--peers $(BENCH_PEERS)) $(if $(TRACE),--trace $(TRACE)) \
+bench-index: $(BUILD)/bench/index $(if $(PEERS),peers) ## the index beside stand-ins: QUICK=1, PEERS=1 (other projects' crates), BIG=1 (40 M), ROUNDS=5, TRACE=file, OUT=file
+	$(BUILD)/bench/index $(if $(QUICK),--quick) $(if $(BIG),--big) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(PEERS),--peers $(BENCH_PEERS)) $(if $(TRACE),--trace $(TRACE)) \
 	  $(if $(OUT),--out $(OUT)) $(if $(SAVE),--save $(SAVE)) $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY)) \
 	  --label "$$(date +%F), $$(git describe --always --dirty 2>/dev/null), $(CC) $(CFLAGS)"
 

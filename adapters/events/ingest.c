@@ -70,6 +70,50 @@ static struct wp_kv_event event_of(const struct wp_ingest *p, enum wp_kv_kind ki
     };
 }
 
+static void tally(struct wp_ingest *p, const struct wp_kv_event *ev, const struct wp_kv_result *res)
+{
+    bool removed = ev->kind == WP_KV_REMOVED;
+
+    *(removed ? &p->counts.removed : &p->counts.stored) += res->applied;
+    p->counts.unknown += removed ? res->unknown : 0;
+    p->counts.floating += res->floating;
+    p->counts.refused += res->refused;
+}
+
+static void flush(struct wp_ingest *p)
+{
+    struct wp_ingest_queue *q = &p->queue;
+    struct wp_kv_result res[QUEUE_MAX];
+
+    wp_index_apply_all(p->conf.index, q->ev, q->n, res);
+    for (size_t i = 0; i < q->n; i++)
+        tally(p, &q->ev[i], &res[i]);
+    q->n = 0;
+}
+
+/* A store or removal of the main group whose outcome nobody waits for. */
+static void put(struct wp_ingest *p, const struct wp_kv_event *ev)
+{
+    struct wp_ingest_queue *q = &p->queue;
+    struct wp_kv_result res;
+
+    if (ev->n != 1 || ev->vague) {
+        flush(p);
+        wp_index_apply(p->conf.index, ev, &res);
+        tally(p, ev, &res);
+        return;
+    }
+    q->ev[q->n] = *ev;
+    q->engine[q->n] = ev->engine[0];
+    q->ev[q->n].engine = &q->engine[q->n];
+    if (ev->local) {
+        q->local[q->n] = ev->local[0];
+        q->ev[q->n].local = &q->local[q->n];
+    }
+    if (++q->n == QUEUE_MAX)
+        flush(p);
+}
+
 /* Hashes without content: removals, tiers, and all that groups which restrict say. */
 static struct wp_kv_result say(struct wp_ingest *p, enum wp_kv_kind kind, const struct group *g,
                                uint8_t tier, const uint64_t hash[], size_t n)
@@ -79,6 +123,7 @@ static struct wp_kv_result say(struct wp_ingest *p, enum wp_kv_kind kind, const 
 
     ev.engine = hash;
     ev.n = n;
+    flush(p);
     wp_index_apply(p->conf.index, &ev, &res);
     p->counts.refused += res.refused;
     return res;
@@ -168,7 +213,6 @@ static int store_blocks(struct wp_ingest *p, const struct wp_event *e, const str
                         const struct wp_content *c, size_t k)
 {
     struct wp_kv_event ev = event_of(p, WP_KV_STORED, g, tier_of(p, e));
-    struct wp_kv_result res;
 
     if (!make_room(p, e->n * k))
         return WP_ENOMEM;
@@ -183,10 +227,7 @@ static int store_blocks(struct wp_ingest *p, const struct wp_event *e, const str
     ev.n = e->n * k;
     ev.engine = p->engine;
     ev.local = p->local;
-    wp_index_apply(p->conf.index, &ev, &res);
-    p->counts.stored += res.applied;
-    p->counts.floating += res.floating;
-    p->counts.refused += res.refused;
+    put(p, &ev);
     return 0;
 }
 
@@ -214,6 +255,7 @@ static void on_gathered(void *arg, const struct wp_gathered *b)
     ev.n = 1;
     ev.engine = &b->name;
     ev.local = &local;
+    flush(p);
     wp_index_apply(p->conf.index, &ev, &res);
     p->counts.gathered++;
     p->counts.stored += res.applied;
@@ -318,10 +360,11 @@ static void remove_main(struct wp_ingest *p, const struct wp_event *e, const str
 
     if (!p->gather.size && p->split_max <= 1 && !p->parked.n &&
         !(p->has_space[0] && p->has_space[1])) {
-        struct wp_kv_result res = say(p, WP_KV_REMOVED, g, tier, e->hash, e->n);
+        struct wp_kv_event ev = event_of(p, WP_KV_REMOVED, g, tier);
 
-        p->counts.removed += res.applied;
-        p->counts.unknown += res.unknown;
+        ev.engine = e->hash;
+        ev.n = e->n;
+        put(p, &ev);
         return;
     }
     for (size_t i = 0; i < e->n; i++) {
@@ -377,6 +420,7 @@ static int apply(struct wp_ingest *p, const struct wp_event *e)
     if (e->kind == WP_EVENT_REMOVED) {
         remove_blocks(p, e);
     } else if (e->kind == WP_EVENT_CLEARED) {
+        flush(p);
         wp_index_clear(p->conf.index, p->conf.holder);
         forget_blocks(p);
         p->counts.cleared++;
@@ -397,16 +441,18 @@ void wp_ingest_batch(struct wp_ingest *p, struct wp_event_batch *b, uint64_t now
         int rc = wp_event_next(b, &p->scratch, &e);
 
         if (rc == 0)
-            return;
+            break;
         if (rc < 0)
             wp_event_pass(b);
         else
             rc = apply(p, &e);
         if (rc < 0) {
             p->counts.lost++;
+            flush(p);
             wp_ingest_doubt(p);
         }
     }
+    flush(p);
 }
 
 void wp_ingest_doubt(struct wp_ingest *p)

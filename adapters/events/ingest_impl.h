@@ -20,6 +20,14 @@ struct group {
     uint16_t number; /* in the index: the main group is 0 */
 };
 
+/* Events of one block, as decoding makes them: they go to the index together, and before any other. */
+enum { QUEUE_MAX = 32 };
+struct wp_ingest_queue {
+    struct wp_kv_event ev[QUEUE_MAX];
+    uint64_t engine[QUEUE_MAX], local[QUEUE_MAX];
+    size_t n;
+};
+
 struct wp_ingest {
     struct wp_ingest_conf conf;
     char *model, *domain;
@@ -49,6 +57,7 @@ struct wp_ingest {
     bool *vague;
     size_t room;
     uint64_t now_us;
+    struct wp_ingest_queue queue; /* empty between batches */
 };
 
 /* The space of our block size, made when new; it is that of removals from now on.  False: out of memory. */
