@@ -55,7 +55,7 @@ SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small model e2e diff asan tsan race fuzz replay \
-        bench bench-index bench-proxy replay-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
+        bench soak bench-index bench-proxy replay-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -197,7 +197,7 @@ tsan: ## the same under ThreadSanitizer, and the planted race
 # deps may have to install pkg-config and python3 first, so the steps run in a second make.
 check: deps ## what every change must pass: build, lint, unit, replay, core end-to-end; under ten minutes
 	@$(MAKE) check-steps
-CHECK = 'build:first=$(SUB) tests-built' 'lint=$(MAKE) lint' $(RUN)
+CHECK = 'build:first=$(SUB) tests-built' 'lint=$(MAKE) lint' $(RUN) 'soak=$(SUB) soak OPS=1e7'
 check-steps:
 	@$(STEPS) $(CHECK)
 
@@ -228,6 +228,14 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJ)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# Long runs: 2 x 10^9 operations, or so many minutes; a short one is among the steps of check.
+$(BUILD)/soak/index: $(BUILD)/tests/soak/index.o $(BUILD)/tests/lib/churn.o $(BUILD)/tests/lib/kvbatch.o $(OBJ)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+soak: $(BUILD)/soak/index ## the index under churn and a cap, 2 x 10^9 operations: OPS=N, MINUTES=N
+	@$(STEPS) 'soak-index=$(BUILD)/soak/index $(if $(MINUTES),--minutes $(MINUTES),--ops $(or $(OPS),2e9))'
 
 # The benchmark of the index has several files, and peers in another language when PEERS=1 (cargo, crates of its registry).
 BENCH_INDEX := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/index/*.c)) $(BUILD)/tests/lib/churn.o $(BUILD)/tests/lib/kvbatch.o

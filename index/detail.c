@@ -18,6 +18,14 @@ struct wp_shelf *wp_shelf_of(struct wp_index *ix, uint32_t holder, uint32_t spac
     return NULL;
 }
 
+/* Half of a cap is for what there is, not for what may come. */
+static bool may_expect(const struct wp_index *ix, size_t blocks)
+{
+    uint64_t half = ix->budget.cap / 2;
+
+    return !half || (blocks < half / 16 && ix->budget.bytes + blocks * 16 < half);
+}
+
 static bool only_one(const struct wp_holder *h, const struct wp_shelf *s)
 {
     for (uint32_t i = 0; i < h->shelves; i++)
@@ -59,7 +67,7 @@ struct wp_shelf *wp_shelf_make(struct wp_index *ix, uint32_t holder, uint32_t sp
     s->space = space;
     s->group = group;
     s->window = (int8_t)window;
-    if (window < 0 && h->expect && !s->book.at &&
+    if (window < 0 && h->expect && !s->book.at && may_expect(ix, h->expect) &&
         only_one(h, s)) /* as far as there is room; else it grows as it must */
         (void)wp_book_expect(&s->book, ix->keys.secret, h->expect, &ix->budget);
     return s;

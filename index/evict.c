@@ -128,11 +128,31 @@ static bool next_heaviest(const struct wp_index *ix, uint64_t than, uint32_t *ho
     return best != WP_NO_HOLDER;
 }
 
+/* Room that books keep for what was only expected is the first to go. */
+static bool expect_no_more(struct wp_index *ix)
+{
+    uint64_t before = ix->budget.bytes;
+
+    for (uint32_t i = 0; i < ix->n_holders; i++)
+        for (uint32_t k = 0; k < ix->holders[i].shelves; k++) {
+            struct wp_book *b = &ix->holders[i].shelf[k].book;
+
+            if (!b->least)
+                continue;
+            b->least = 0;
+            while (b->at && !wp_book_settle(b, UINT32_MAX))
+                ;
+        }
+    return ix->budget.bytes < before;
+}
+
 bool wp_evict(struct wp_index *ix)
 {
     uint64_t than = UINT64_MAX;
     uint32_t holder = WP_NO_HOLDER;
 
+    if (expect_no_more(ix))
+        return true;
     while (next_heaviest(ix, than, &holder)) {
         if (evict_of(ix, holder))
             return true;
