@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * net/conn.h - what the files of the server share: net/server.c listens and ends, net/conn.c reads
- * HTTP/1 requests, net/exchange.c writes its answers, net/peer.c finds out who has gone; net/h2.c and net/h2_reply.c
- * do all of that for HTTP/2; net/reply.c is what handlers call, whichever it is. Nobody else includes it.
+ * HTTP/1 requests, net/exchange.c writes its answers, net/peer.c finds out who has gone; net/h2.c, net/h2_ex.c
+ * and net/h2_reply.c do all of that for HTTP/2; net/reply.c is what handlers call, whichever it is. Nobody else includes it.
  */
 #ifndef WP_NET_CONN_H
 #define WP_NET_CONN_H

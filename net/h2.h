@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net/h2.h - what the two files of the server's HTTP/2 share: net/h2.c reads, net/h2_reply.c answers.  Nobody else includes it.
+ * net/h2.h - what the files of the server's HTTP/2 share: net/h2.c is the connection, net/h2_ex.c an exchange, net/h2_reply.c its answer.  Nobody else includes it.
  *
  * Happy path: nghttp2 turns bytes into frames and calls back; a whole head makes an exchange, whose body is handed out as it comes.
  * Answers lie in each stream's `out` until nghttp2 asks for them, which it does when the stream, the connection and
@@ -66,13 +66,17 @@ static inline struct wp_h2_ex *wp_h2_ex_of(struct wp_exchange *p)
     return (struct wp_h2_ex *)p;
 }
 
-/* net/h2.c */
-void wp_h2_over(struct wp_h2_ex *x, int rc); /* the first code counts */
+/* net/h2_ex.c */
+struct wp_h2_ex *wp_h2_ex_new(struct wp_h2 *h, int32_t id); /* a head begins.  NULL: out of memory */
+void wp_h2_ex_gone(struct wp_h2_ex *x, int rc);             /* its stream is closed; it goes once its handler has been told rc */
+void wp_h2_over(struct wp_h2_ex *x, int rc);                /* the first code counts */
 /* Ends the exchange with rc, and answers with status when no answer has begun. */
 void wp_h2_refuse(struct wp_h2_ex *x, int rc, int status, const char *why);
-void wp_h2_clock(struct wp_h2_ex *x);      /* sets or stops the stream's deadline */
-void wp_h2_hand_out(struct wp_h2_ex *x);   /* the body that was kept */
 void wp_h2_reset(struct wp_h2_ex *x, uint32_t code);
+void wp_h2_clock(struct wp_h2_ex *x); /* sets or stops the stream's deadline */
+void wp_h2_deliver(struct wp_h2_ex *x, const char *p, size_t n); /* body, to the handler */
+void wp_h2_give_back(struct wp_h2_ex *x, size_t n);              /* the window of so much of it */
+void wp_h2_hand_out(struct wp_h2_ex *x);                         /* the body that was kept, and its end */
 
 /* net/h2_reply.c */
 void wp_h2_head(struct wp_h2_ex *x, int status, const char *type, const struct wp_field *field, size_t n, int64_t length);
