@@ -123,11 +123,13 @@ enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const s
 
     if (!is_on(f) || !want->model || !want->model->listed || want->only)
         return WP_HOLD_NO;
+    for (size_t i = 0; i < n; i++)
+        least = fmin(least, f->view[i].wait_us);
+    if (f->n_held == 0 && least <= f->conf->policy.conf.hold_us)
+        return WP_HOLD_NO;
     line = line_of(f, want->model->base);
     if (!line)
         return WP_HOLD_NO;
-    for (size_t i = 0; i < n; i++)
-        least = fmin(least, f->view[i].wait_us);
     cost = least_cost(f, want, n);
     if (!wp_queue_holds(&line->queue, least, now_us, cost, 0))
         return WP_HOLD_NO;

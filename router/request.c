@@ -20,7 +20,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { HOLD_LOOK_US = 1000, FAILURES_SAID = 10, FAILURES_EVERY_US = 10000000 };
+enum { HOLD_LOOK_US = 1000, HOLD_LOOK_MOST_US = 200000, FAILURES_SAID = 10, FAILURES_EVERY_US = 10000000 };
 
 #define TO(s) (1u << REQ_##s)
 static const unsigned may_follow[] = {
@@ -288,10 +288,10 @@ static void on_letter(struct wp_letter *l)
 
 static void look_at(struct wp_gate *g, uint64_t next_us)
 {
-    uint64_t soonest = wp_loop_now_us(&g->loop) + HOLD_LOOK_US;
+    uint64_t now = wp_loop_now_us(&g->loop), soonest = now + HOLD_LOOK_US, latest = now + HOLD_LOOK_MOST_US;
 
-    if (g->held)
-        wp_timer_at(&g->loop, &g->hold_tick, next_us > soonest ? next_us : soonest);
+    if (g->held) /* those whose letters are under way count here, and nobody is held any more: a look too many does no harm */
+        wp_timer_at(&g->loop, &g->hold_tick, next_us < soonest ? soonest : next_us > latest ? latest : next_us);
 }
 
 void wp_requests_look_held(struct wp_timer *t)
