@@ -26,6 +26,7 @@ void wp_fleet_change_ranks(struct wp_fleet *f, struct wp_worker *w, uint32_t n)
         wp_free(w->rank);
         w->rank = old->rank;
         w->n_ranks = old->n;
+        w->ranks_made--;
         wp_free(old);
         return;
     }
