@@ -30,7 +30,7 @@ def main():
     p.add_argument("--binary", default="build/warmpath")
     p.add_argument("--only", default="", help="run tests whose name or module holds this")
     p.add_argument("--set", default="core", choices=["core", "slow", "clients", "all"])
-    p.add_argument("--limit", type=float, default=60, help="seconds a test may take")
+    p.add_argument("--limit", type=float, default=180, help="seconds a test may take")
     args = p.parse_args()
     lib.BINARY = os.path.abspath(args.binary)
     signal.signal(signal.SIGALRM, alarm)
