@@ -251,10 +251,10 @@ bench-index: $(BUILD)/bench/index $(if $(PEERS),peers) ## the index beside stand
 	  $(if $(OUT),--out $(OUT)) $(if $(SAVE),--save $(SAVE)) $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY)) \
 	  --label "$$(date +%F), $$(git describe --always --dirty 2>/dev/null), $(CC) $(CFLAGS)"
 
-replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator: LAB=its folder, built, with traces/; SEEDS=5, ONLY=regex, AJOBS=1
+replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator: LAB=its folder, built, with traces/; SEEDS=5, ONLY=regex, AJOBS=1, SAME=1 (the same arrivals)
 	@test -n "$(LAB)" || { echo "want LAB=DIR, a folder with kvsim and traces/" >&2; exit 2; }
 	$(PYTHON) tests/bench/agreement.py --lab $(LAB) --binary $(BUILD)/warmpath --keep $(BUILD)/agreement --seeds $(or $(SEEDS),5) \
-	  $(if $(ONLY),--only '$(ONLY)',--page docs/replay.md) --jobs $(or $(AJOBS),1)
+	  $(if $(ONLY),--only '$(ONLY)',--page docs/replay.md) $(if $(SAME),--workers 4 --copies 1 --jitter 0 --mark same) --jobs $(or $(AJOBS),1)
 
 bench-policy: $(BUILD)/warmpath ## the price policy in the laboratory against its goals: LAB=its folder, built, with traces; SEEDS=1,2 FEW=3 ONLY=7,A2 RUNS=1 (at once) OUT=file
 	$(PYTHON) tests/bench/policy_lab/main.py $(or $(LAB),$(error LAB is missing: a copy of the laboratory)) $(abspath $(BUILD)/warmpath) --keep $(BUILD)/bench-policy \

@@ -5,8 +5,8 @@
     tests/bench/agreement.py --lab DIR [--seeds 5] [--only REGEX] [--traces a,b] [--loads 0.5,0.75] [--page docs/replay.md]
 
 DIR is a folder with the laboratory's `kvsim` built and its traces under traces/.  Runs are kept in --keep, and not made again
-for the same binaries.  A row where the laboratory has fewer than 90 % within SLO is left out: it is a queue that grows to the
-end of the trace, and says when it ended.  With --page the table is put between the page's two markers.  Ends with 1 when
+for the same binaries; --kept shows what there is of them, over as many seeds as both have, and runs nothing.  A row where the laboratory has fewer than 90 % within SLO is left out: it is a queue that grows to the
+end of the trace, and says when it ended.  With --page the table is put between two markers of the page.  Ends with 1 when
 fewer than 95 % of the rows agree.
 """
 import argparse
@@ -41,7 +41,6 @@ POLICIES = [
 # scale of load 1.00, jitter
 TRACES = {"conversation": (1.746, 3), "toolagent_like": (2.314, 3), "agentcode": (1.3746, 0)}
 JUDGED_APART = {"preble_e2"}  # only resembles it: what it moves and learns is not described well enough
-BEGIN, END = "<!-- agreement: begin -->\n", "<!-- agreement: end -->"
 
 
 class Lab:
@@ -54,6 +53,8 @@ class Lab:
     def kept(self, binary, command):
         key = hashlib.sha256((self.stamp[binary] + " ".join(command[1:])).encode()).hexdigest()[:24]
         path = pathlib.Path(self.args.keep, key + ".json")
+        if not path.exists() and self.args.kept:
+            return None
         if not path.exists():
             out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             json.loads(out)
@@ -62,16 +63,18 @@ class Lab:
 
     def theirs(self, trace, policy, load, seed):
         one, jitter = TRACES[trace]
+        jitter = jitter if self.args.jitter is None else self.args.jitter
         d = self.kept(self.kvsim, [self.kvsim, f"trace={self.args.lab}/traces/{trace}.jsonl", f"n={self.args.workers}", f"copies={self.args.copies}",
-                                   f"scale={one * load:.6g}", f"jitter={jitter}", f"seed={seed}", f"stale={self.args.stale}", *policy.split()])
-        return {"hit": d["hit"], "mean": d["ttft_mean"], "p90": d["ttft_p90"], "slo": d["slo"]}
+                                   f"scale={one * load:.6g}", f"jitter={jitter:g}", f"seed={seed}", f"stale={self.args.stale}", *policy.split()])
+        return d and {"hit": d["hit"], "mean": d["ttft_mean"], "p90": d["ttft_p90"], "slo": d["slo"]}
 
     def ours(self, trace, policy, load, seed):
         one, jitter = TRACES[trace]
+        jitter = jitter if self.args.jitter is None else self.args.jitter
         d = self.kept(self.args.binary, [self.args.binary, "replay", "--trace", f"{self.args.lab}/traces/{trace}.jsonl", "--workers", str(self.args.workers),
-                                         "--copies", str(self.args.copies), "--scale", f"{one * load:.6g}", "--jitter", str(jitter), "--seed", str(seed),
+                                         "--copies", str(self.args.copies), "--scale", f"{one * load:.6g}", "--jitter", f"{jitter:g}", "--seed", str(seed),
                                          "--stale-ms", str(self.args.stale), "--policy", policy, "--json", "-"])
-        return {"hit": d["hit_share"], "mean": d["ttft_mean_s"], "p90": d["ttft_p90_s"], "slo": d["slo_share"]}
+        return d and {"hit": d["hit_share"], "mean": d["ttft_mean_s"], "p90": d["ttft_p90_s"], "slo": d["slo_share"]}
 
 
 def means(runs):
@@ -84,13 +87,13 @@ def agrees(a, b, load):
 
 
 def lines(rows, args):
-    yield f"{args.seeds} seeds, {args.workers} workers, {args.copies} copies. Each cell: laboratory / replay. TTFT in seconds."
+    yield f"{args.workers} workers, {args.copies} copies. Each cell: laboratory / replay. TTFT in seconds."
     yield ""
-    yield "| trace | load | policy there | here | hit % | TTFT mean | ratio | p90 | ratio | |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for trace, load, name, mine, a, b, good in rows:
+    yield "| trace | load | policy there | here | seeds | hit % | TTFT mean | ratio | p90 | ratio | |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for trace, load, name, mine, a, b, good, n in rows:
         note = "" if good else "apart" if name in JUDGED_APART else "**differs**"
-        yield (f"| {trace} | {load:.2f} | {name} | `{mine}` | {100 * a['hit']:.1f} / {100 * b['hit']:.1f} | {a['mean']:.3f} / {b['mean']:.3f} | {b['mean'] / a['mean']:.2f} "
+        yield (f"| {trace} | {load:.2f} | {name} | `{mine}` | {n} | {100 * a['hit']:.1f} / {100 * b['hit']:.1f} | {a['mean']:.3f} / {b['mean']:.3f} | {b['mean'] / a['mean']:.2f} "
                f"| {a['p90']:.3f} / {b['p90']:.3f} | {b['p90'] / a['p90']:.2f} | {note} |")
 
 
@@ -107,7 +110,10 @@ def main():
     p.add_argument("--only", default="")
     p.add_argument("--traces", default=",".join(TRACES))
     p.add_argument("--loads", default="0.5,0.75,0.9")
+    p.add_argument("--jitter", type=float, help="instead of the trace's own; 0 with --copies 1: both play the very same arrivals")
+    p.add_argument("--kept", action="store_true")
     p.add_argument("--page")
+    p.add_argument("--mark", default="agreement", help="of the page's markers")
     args = p.parse_args()
     lab, rows, left_out = Lab(args), [], 0
     seeds = range(1, args.seeds + 1)
@@ -117,15 +123,20 @@ def main():
                 for name, theirs, mine in POLICIES:
                     if not re.search(args.only, name):
                         continue
-                    if lab.theirs(trace, theirs, load, 1)["slo"] < 0.8:  # the mean of five is no better
+                    first = lab.theirs(trace, theirs, load, 1)
+                    if first and first["slo"] < 0.8:  # the mean of five is no better
                         left_out += 1
                         continue
-                    a = means(list(pool.map(lambda s: lab.theirs(trace, theirs, load, s), seeds)))
-                    if a["slo"] < 0.9:
+                    a = list(pool.map(lambda s: lab.theirs(trace, theirs, load, s), seeds))
+                    known = [x for x in a if x]
+                    if known and means(known)["slo"] < 0.9:
                         left_out += 1
                         continue
-                    b = means(list(pool.map(lambda s: lab.ours(trace, mine, load, s), seeds)))
-                    rows.append((trace, load, name, mine, a, b, agrees(a, b, load)))
+                    both = [(x, y) for x, y in zip(a, pool.map(lambda s: lab.ours(trace, mine, load, s), seeds)) if x and y]
+                    if not both:
+                        continue
+                    a, b = means([x for x, _ in both]), means([y for _, y in both])
+                    rows.append((trace, load, name, mine, a, b, agrees(a, b, load), len(both)))
                     print(next(reversed(list(lines(rows[-1:], args)))), flush=True)
     judged = [r for r in rows if r[2] not in JUDGED_APART]
     good = sum(r[6] for r in judged)
@@ -133,9 +144,10 @@ def main():
     print(verdict)
     if args.page:
         text = pathlib.Path(args.page).read_text()
-        head, rest = text.split(BEGIN)
-        tail = rest.split(END)[1]
-        pathlib.Path(args.page).write_text(head + BEGIN + verdict + " " + "\n".join(lines(rows, args)) + "\n" + END + tail)
+        begin, end = f"<!-- {args.mark}: begin -->\n", f"<!-- {args.mark}: end -->"
+        head, rest = text.split(begin)
+        tail = rest.split(end)[1]
+        pathlib.Path(args.page).write_text(head + begin + verdict + " " + "\n".join(lines(rows, args)) + "\n" + end + tail)
     return 0 if judged and good >= 0.95 * len(judged) else 1
 
 
