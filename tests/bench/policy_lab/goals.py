@@ -164,9 +164,9 @@ def g17(lab, seeds):
     return row
 
 
-def g18(lab, seeds):
+def g18(lab, seeds, fleets):
     out = []
-    for n in (4, 64):
+    for n in fleets:
         for row in (g3(lab, seeds, n, 1.1), g5(lab, seeds, n, 1.1), g6(lab, seeds, n, 1.1)):
             row.number, row.text = "18", f"{n} workers: {row.text}"
             out.append(row)

@@ -65,6 +65,7 @@ def main():
     p.add_argument("command")
     p.add_argument("--seeds", default="1,2,3,4,5")
     p.add_argument("--few", type=int, default=5, help="seeds for staleness, links, broken chains and capacity")
+    p.add_argument("--fleets", default="4,64", help="fleet sizes of goal 18, one seed each")
     p.add_argument("--only", default="")
     p.add_argument("--keep", default="build/bench-policy")
     p.add_argument("--out")
@@ -95,7 +96,8 @@ def main():
     if wanted(only, "1", "2", "A1"):
         take(goals.capacity(lab, few), len(few))
     if wanted(only, "18"):
-        take(goals.g18(lab, few[:1]), 1)
+        for n in a.fleets.split(","):
+            take(goals.g18(lab, few[:1], [int(n)]), 1)
     return 0
 
 
