@@ -4,8 +4,9 @@
  * router is told of all this, as late as one likes.
  *
  * Each worker has a link in and a link out.  A transfer takes blocks of one prompt from one source; it starts as soon as the source's
- * way out and the destination's way in are both free, and takes set-up + bytes / bandwidth.  What the source has lost until then
- * is skipped.  Blocks land in the destination's cpu tier.  A request is not scheduled before its transfers have ended; others pass it.
+ * way out and the destination's way in are both free, holds both for bytes / bandwidth, and its blocks are there the set-up time later.
+ * It ends at the first block that the source has lost until it starts.  What is read is the newest in the source's lower tiers; what
+ * came lands in the destination's cpu tier.  A request is not scheduled before its transfers have ended; others pass it.
  * The store is fed by what leaves the cpu tiers, forgets the least recently used, and reads for one transfer after another.
  * Rules: docs/replay.md, from the laboratory.
  *

@@ -32,7 +32,6 @@ struct wp_transfer {
     struct wp_job *job;
     uint32_t src, from, to;
     bool under_way;
-    uint64_t there[]; /* bits: what is on its way */
 };
 
 enum wp_late_kind { WP_LATE_BLOCK, WP_LATE_STATE };

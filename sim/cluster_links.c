@@ -3,7 +3,6 @@
 #include "sim/cluster_impl.h"
 
 #include <math.h>
-#include <string.h>
 
 static bool before(const struct wp_transfer *a, const struct wp_transfer *b)
 {
@@ -60,8 +59,7 @@ static void again(struct wp_cluster *c, struct wp_transfer *t, double at_us)
 
 static int add(struct wp_cluster *c, struct wp_job *job, const struct wp_move *f)
 {
-    size_t words = (job->play->n_ids + 63) / 64;
-    struct wp_transfer *t = wp_malloc(sizeof *t + words * sizeof t->there[0]);
+    struct wp_transfer *t = wp_malloc(sizeof *t);
 
     if (!t)
         return WP_ENOMEM;
@@ -71,7 +69,6 @@ static int add(struct wp_cluster *c, struct wp_job *job, const struct wp_move *f
                               .src = f->src,
                               .from = f->from,
                               .to = f->to};
-    memset(t->there, 0, words * sizeof t->there[0]);
     if (push(c, t) < 0) {
         wp_free(t);
         return WP_ENOMEM;
@@ -98,16 +95,19 @@ int wp_cluster_fetch(struct wp_cluster *c, struct wp_job *job, const struct wp_m
     return rc;
 }
 
-static bool source_has(struct wp_cluster *c, uint32_t src, uint64_t id)
+static bool source_has(const struct wp_cluster *c, uint32_t src, uint64_t id)
 {
-    uint32_t slot;
+    return src < c->conf.workers ? wp_model_where(c->node[src].model, id) >= 0
+                                 : wp_cache_find(&c->store, id) != 0;
+}
 
+/* What is read is used: it stays longer where it was. */
+static void read_from(struct wp_cluster *c, uint32_t src, uint64_t id)
+{
     if (src < c->conf.workers)
-        return wp_model_where(c->node[src].model, id) >= 0;
-    slot = wp_cache_find(&c->store, id);
-    if (slot != 0)
-        wp_cache_touch(&c->store, slot);
-    return slot != 0;
+        wp_model_lend(c->node[src].model, id);
+    else
+        wp_cache_touch(&c->store, wp_cache_find(&c->store, id));
 }
 
 /* The source's way out: when it is free. */
@@ -116,26 +116,28 @@ static double *way_out(struct wp_cluster *c, uint32_t src)
     return src < c->conf.workers ? &c->node[src].out_us : &c->store_us;
 }
 
+/* Up to the first block that the source has lost: what stands behind it would be of no use. */
 static void begin(struct wp_cluster *c, struct wp_transfer *t)
 {
-    double rate = c->conf.link_bytes_per_s, bytes;
-    uint32_t blocks = 0;
+    double rate = c->conf.link_bytes_per_s, bytes, free_us;
+    uint32_t to = t->from;
 
     if (t->src == c->conf.workers)
         rate = fmin(rate, c->conf.store_bytes_per_s);
-    for (uint32_t i = t->to; i-- > t->from;) {
-        if (!source_has(c, t->src, t->job->play->id[i]))
-            continue;
-        wp_bit_set(t->there, i);
-        blocks++;
-    }
-    bytes = blocks * c->block_bytes;
-    c->sum.blocks_skipped += t->to - t->from - blocks;
+    while (to < t->to && source_has(c, t->src, t->job->play->id[to]))
+        to++;
+    for (uint32_t i = to; i-- > t->from;) /* the head of the prompt is the newest */
+        read_from(c, t->src, t->job->play->id[i]);
+    bytes = (to - t->from) * c->block_bytes;
+    c->sum.blocks_skipped += t->to - to;
     c->sum.bytes_fetched += (uint64_t)bytes;
     t->job->bytes += (uint64_t)bytes;
+    t->to = to;
     t->under_way = true;
-    again(c, t, (double)c->now_us + (blocks ? c->conf.link_setup_us + 1e6 * bytes / rate : 0));
-    *way_out(c, t->src) = t->job->node->in_us = (double)t->at_us;
+    free_us = (double)c->now_us + 1e6 * bytes / rate;
+    if (to > t->from)
+        *way_out(c, t->src) = t->job->node->in_us = free_us;
+    again(c, t, free_us + (to > t->from ? c->conf.link_setup_us : 0));
 }
 
 static void end(struct wp_cluster *c, struct wp_transfer *t)
@@ -144,8 +146,6 @@ static void end(struct wp_cluster *c, struct wp_transfer *t)
 
     pop(c);
     for (uint32_t i = t->to; i-- > t->from;) { /* the head of the prompt is the newest */
-        if (!wp_bit(t->there, i))
-            continue;
         wp_bit_set(job->came, i);
         wp_model_land(job->node->model, c->now_us, job->play->id[i]);
     }

@@ -76,6 +76,8 @@ void wp_model_let(struct wp_model *m, struct wp_model_req *r, uint64_t now_us);
 void wp_model_expect(struct wp_model *m, struct wp_model_req *r, uint32_t cached);
 /* A block came from elsewhere: it is the newest of the cpu tier now, or of the gpu's where there is none (if somebody can make room). */
 void wp_model_land(struct wp_model *m, uint64_t now_us, uint64_t hash);
+/* Somebody else reads the block here: in lower tiers it is the newest now. */
+void wp_model_lend(struct wp_model *m, uint64_t hash);
 /* What the requests that are not over were submitted with. */
 void wp_model_each_req(const struct wp_model *m, void (*fn)(void *req_arg));
 /* The fastest tier that has the block, or -1. */

@@ -35,6 +35,16 @@ void wp_model_land(struct wp_model *m, uint64_t now_us, uint64_t hash)
     wp_tiers_land(&m->tiers, hash);
 }
 
+void wp_model_lend(struct wp_model *m, uint64_t hash)
+{
+    for (int t = WP_CPU; t < WP_TIERS; t++) {
+        uint32_t slot = wp_cache_find(&m->tiers.tier[t], hash);
+
+        if (slot != 0)
+            wp_cache_touch(&m->tiers.tier[t], slot);
+    }
+}
+
 void wp_model_each_req(const struct wp_model *m, void (*fn)(void *req_arg))
 {
     const struct wp_list *all[] = {&m->arriving, &m->waiting, &m->prefill, &m->decoding};

@@ -169,7 +169,7 @@ static void a_link_carries_one_transfer_after_another(void)
     run(r, 20000000);
     EXPECT_NEAR("the first", link_us(16) + up_us(16) + last_us, (double)r->told.first_us[2] - 1e7,
                 20);
-    EXPECT_NEAR("the second waits for the source", 2 * link_us(16) + up_us(16) + last_us,
+    EXPECT_NEAR("the second waits for the source", link_us(32) + up_us(16) + last_us,
                 (double)r->told.first_us[3] - 1e7, 20);
     stop(r);
 
@@ -179,7 +179,7 @@ static void a_link_carries_one_transfer_after_another(void)
     run(r, 10000000);
     place(r, 2, 1, 8192, 1, 1, halves, 2);
     run(r, 20000000);
-    EXPECT_NEAR("two sources wait for one way in", 2 * link_us(8) + up_us(16) + last_us,
+    EXPECT_NEAR("two sources wait for one way in", link_us(16) + up_us(16) + last_us,
                 (double)r->told.first_us[2] - 1e7, 20);
     EXPECT_UINT("both count", 8191, r->told.end[2].fetched);
     stop(r);
