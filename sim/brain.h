@@ -17,6 +17,7 @@
 #ifndef WP_SIM_BRAIN_H
 #define WP_SIM_BRAIN_H
 
+#include "policies/decision.h"
 #include "policies/policy.h"
 
 struct wp_brain;
@@ -41,6 +42,9 @@ struct wp_brain_conf {
     double latency_us;                  /* of a transfer */
     double stale_us;                    /* how late events and reports are said to be; 0: at once, or not said */
     uint64_t seed;
+    /* Told of each placement's decision, before it is acted upon; its id is the request's.  NULL: nobody is. */
+    void (*on_decision)(void *arg, const struct wp_decision *d);
+    void *on_decision_arg;
 };
 
 /* A worker's report, as of its time: what was dispatched later is not in it, the brain adds its own. */

@@ -213,6 +213,21 @@ static void claim(struct wp_brain *b, struct wp_brain_flight *f)
     }
 }
 
+static void tell(const struct wp_brain *b)
+{
+    const struct wp_decision d = {.id = b->asked_id,
+                                  .wall_us = b->now_us,
+                                  .placed = true,
+                                  .ask = &b->ask,
+                                  .w = b->view,
+                                  .v = b->verdict,
+                                  .n = b->conf.workers,
+                                  .chosen = b->chosen};
+
+    if (b->conf.on_decision)
+        b->conf.on_decision(b->conf.on_decision_arg, &d);
+}
+
 static void decide(struct wp_brain *b, const struct wp_brain_flight *f)
 {
     size_t key_blocks =
@@ -242,6 +257,7 @@ static void decide(struct wp_brain *b, const struct wp_brain_flight *f)
     b->ask.pool = pool_of(b, &pool, f);
     b->chosen = b->policy->ops->choose(b->policy, &b->ask, b->view, b->conf.workers, b->verdict);
     b->asked_id = f->req.id;
+    tell(b);
     b->ask.pool = NULL; /* it ends here */
 }
 

@@ -72,6 +72,8 @@ static void on_first(void *arg, uint64_t at_us, size_t worker, const struct wp_p
 
     (void)worker;
     wp_brain_first(r->brain, at_us, number_of(r, p));
+    if (r->conf->record)
+        wp_decisions_out_first(r->conf->record, number_of(r, p), (double)(at_us - p->at_us));
 }
 
 static void fail(struct run *r, int rc, const struct wp_err *err)
@@ -244,6 +246,11 @@ static int make(struct run *r)
     mind.latency_us = c->link_setup_us;
     mind.stale_us = (double)c->stale_us;
     mind.seed = c->seed;
+    if (c->record) {
+        wp_decisions_out_run(c->record, c->policy, &c->policy_conf);
+        mind.on_decision = wp_decisions_out_decision;
+        mind.on_decision_arg = c->record;
+    }
     rc = wp_brain_create(&r->brain, &mind, &r->err);
     if (rc == 0 && wp_brain_is_blind(r->brain)) /* half of the time would go into an index that nobody asks */
         told.on_block = NULL;

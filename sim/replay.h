@@ -8,6 +8,7 @@
 #define WP_SIM_REPLAY_H
 
 #include "policies/policy.h"
+#include "sim/decisions.h"
 #include "sim/plays.h"
 #include "sim/report.h"
 
@@ -21,6 +22,7 @@ struct wp_replay_conf {
     struct wp_policy_conf policy_conf;
     uint64_t seed;
     double slo_ttft_s, slo_ttft_factor, slo_itl_s; /* 0: 5, 2, 0.15 */
+    struct wp_decisions_out *record; /* NULL: decisions are not written */
 };
 
 /* The default fleet: 16 of the default profile, links of 25 GB/s and 2 ms, no store, nothing late. */

@@ -17,7 +17,7 @@ enum { RUNS_MAX = 32, SETS_MAX = 64 };
 
 /* clang-format off */
 enum flag {
-    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_DECISIONS, F_SET
+    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_RECORD, F_DECISIONS, F_SET
 };
 static const struct wp_flag flags[] = {
     [F_TRACE]    = {"--trace", "FILE", "requests in Mooncake's form, plain or .gz"},
@@ -33,14 +33,15 @@ static const struct wp_flag flags[] = {
     [F_WARMUP]   = {"--warmup", "SHARE", "of the trace's time, left out of the figures (0.1)"},
     [F_JSON]     = {"--json", "FILE", "write the figures there too; -: to stdout"},
     [F_CAPACITY] = {"--capacity", NULL, "find the highest scale with 90 % within SLO, and show the figures there"},
-    [F_DECISIONS] = {"--decisions", "FILE", "instead: makes the decisions of `serve --record FILE` again, and says which come out otherwise"},
+    [F_RECORD]   = {"--record", "FILE", "write every decision there, for --decisions"},
+    [F_DECISIONS] = {"--decisions", "FILE", "instead: makes the decisions of a `--record FILE`, this command's or serve's, again, and says which come out otherwise"},
     [F_SET]      = {"--set", "KEY=VALUE", "policy.*, fleet.* and slo.*: see docs/replay.md"},
     {NULL, NULL, NULL},
 };
 /* clang-format on */
 
 struct options {
-    const char *trace, *policy, *json, *decisions;
+    const char *trace, *policy, *json, *record, *decisions;
     uint64_t workers, requests;
     struct wp_plays_conf plays;
     double stale_ms;
@@ -96,6 +97,9 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
         return 0;
     case F_DECISIONS:
         o->decisions = value;
+        return 0;
+    case F_RECORD:
+        o->record = value;
         return 0;
     case F_POLICY:
         o->policy = value;
@@ -376,16 +380,26 @@ static int run_all(struct column c[], size_t n, const struct options *o, struct 
 static int replay(const struct options *o, struct wp_err *err)
 {
     struct column c[RUNS_MAX] = {0};
+    struct wp_decisions_out *record = NULL;
+    struct wp_err unheard = WP_ERR_INIT;
     size_t n = 0;
-    int rc;
+    int rc, late;
 
     if (o->decisions)
         return wp_decisions_run(o->decisions, err);
     if (!o->trace)
         return wp_fail(err, WP_EUSAGE, "want --trace FILE; see --help");
+    if (o->record && o->capacity)
+        return wp_fail(err, WP_EUSAGE, "--record and --capacity do not go together");
     rc = read_columns(c, &n, o, err);
+    if (rc == 0 && o->record)
+        rc = wp_decisions_out_open(&record, o->record, err);
+    for (size_t i = 0; i < n; i++)
+        c[i].conf.record = record;
     if (rc == 0)
         rc = run_all(c, n, o, err);
+    late = wp_decisions_out_close(record, rc == 0 ? err : &unheard);
+    rc = rc ? rc : late;
     for (size_t i = 0; i < n; i++) {
         wp_report_destroy(c[i].report);
         wp_free(c[i].spec);

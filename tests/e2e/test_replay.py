@@ -53,6 +53,26 @@ def test_one_report_compares_with_others():
         assert json.loads(r.stdout)["label"] == "price"
 
 
+def test_recorded_decisions():
+    """what a run with --record decided, fetches, store and queue included, is decided again to the bit; a file that is cut is told"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace, file = made(folder, requests=600), f"{folder}/decisions"
+        args = ("replay", "--trace", trace, "--workers", 4, "--policy", "price,dynamo,preble,conductor", "--scale", 2, "--set", "fleet.gpu_blocks=300",
+                "--set", "fleet.cpu_blocks=400", "--set", "fleet.store_blocks=5000", "--record", file)
+        ran = warmpath(*args)
+        assert ran.returncode == 0, ran.stderr
+        p = warmpath("replay", "--decisions", file)
+        assert p.returncode == 0 and "the same 2400, otherwise 0, not judged 0; missing in the file 0" in p.stdout and "outcomes 2400" in p.stdout, p
+        data = open(file, "rb").read()
+        open(file, "wb").write(data[:len(data) // 2])
+        p = warmpath("replay", "--decisions", file)
+        assert p.returncode == 2 and "otherwise 0" in p.stdout and "byte" in p.stderr, p
+        p = warmpath(*args[:-1], f"{folder}/none/decisions")
+        assert p.returncode == 1 and "not found" in p.stderr, p
+        p = warmpath(*args, "--capacity")
+        assert p.returncode == 2 and "--capacity" in p.stderr, p
+
+
 def test_capacity():
     """--capacity finds the scale where 90 % are within SLO: there they are, and 3 % above they are not"""
     with tempfile.TemporaryDirectory() as folder:
