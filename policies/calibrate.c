@@ -48,6 +48,15 @@ void wp_calibration_init(struct wp_calibration *c, const struct wp_profile *p)
     open_up(c);
 }
 
+void wp_calibration_borrow(struct wp_calibration *c, const struct wp_calibration *from)
+{
+    struct wp_calibration fresh = {.noise = 1};
+
+    memcpy(fresh.fact, from->fact, sizeof fresh.fact);
+    open_up(&fresh);
+    *c = fresh;
+}
+
 /* Beside C, a step takes tov and what decodes; the last one is never shorter than reading the
  * weights. */
 struct wp_work wp_work_of(const struct wp_profile *p, uint64_t from, uint64_t to, double decoding,

@@ -56,6 +56,8 @@ struct wp_calibration {
 };
 
 void wp_calibration_init(struct wp_calibration *c, const struct wp_profile *p);
+/* Begins anew, at what another engine of that profile has shown, and as unsure as at first. */
+void wp_calibration_borrow(struct wp_calibration *c, const struct wp_calibration *from);
 
 /* Prefill of prompt tokens from..to; ahead: a step runs already, and is half through. */
 struct wp_work wp_work_of(const struct wp_profile *p, uint64_t from, uint64_t to, double decoding,

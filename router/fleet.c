@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "router/lend.h"
 #include "router/fleet_inner.h"
 #include "router/hold.h"
 #include "router/recorder.h"
@@ -338,6 +339,7 @@ void wp_fleet_probed(struct wp_fleet *f, struct wp_worker *w, struct wp_engine_f
             for (uint32_t i = 0; i < w->n_ranks; i++)
                 wp_index_doubt(f->index, w->rank[i].holder);
         wp_worker_probed(w, facts, conf);
+        wp_fleet_lend(f, w);
         if (w->joined && !wp_list_empty(&f->warm))
             wp_fleet_drop_cold(f);
         wp_worker_others(w, facts, f->mean_tokens);

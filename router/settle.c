@@ -3,6 +3,7 @@
  * What became of a decision, all under the fleet's lock: its first token, its end, and what the answer says of the worker: of what it holds
  * (confirm, judge), of how fast it is (learn), of whether it is well (wp_worker_outcome).
  */
+#include "router/lend.h"
 #include "router/fleet_inner.h"
 
 #include "base/clock.h"
@@ -45,7 +46,7 @@ static void learn(struct wp_fleet *f, struct wp_placement *p)
     if (told)
         s->from = (uint32_t)p->told_cached;
     if (s->from < s->to && wp_calibration_take(&p->worker->learnt, s, &p->worker->costs, p->exact || p->told_prompt > 0))
-        wp_worker_learnt(p->worker, f->conf->policy.conf.calibrate);
+        wp_fleet_learnt(f, p->worker);
 }
 
 /* What of it floats finds its place. */

@@ -86,6 +86,8 @@ static int set_profile(struct wp_worker *w, const struct wp_config *all, struct 
 static void forget_learnt(struct wp_worker *w)
 {
     wp_calibration_init(&w->learnt, &w->costs);
+    w->borrowed = false;
+    w->learnt_us = 0;
     w->interval[0] = w->interval[1] = (struct wp_interval){.n = 0};
 }
 
@@ -95,10 +97,17 @@ void wp_worker_learnt(struct wp_worker *w, bool calibrate)
 
     w->profile = w->costs;
     w->error = 0;
-    if (!calibrate || !w->learnt.samples)
+    if (!calibrate || (!w->learnt.samples && !w->borrowed))
         return;
     wp_calibration_apply(&w->learnt, &w->costs, &w->profile);
     w->error = wp_calibration_error(&w->learnt, &typical);
+}
+
+void wp_worker_borrow(struct wp_worker *w, const struct wp_worker *from, bool calibrate)
+{
+    wp_calibration_borrow(&w->learnt, &from->learnt);
+    w->borrowed = true;
+    wp_worker_learnt(w, calibrate);
 }
 
 double wp_worker_pace(const struct wp_worker *w)
@@ -106,7 +115,7 @@ double wp_worker_pace(const struct wp_worker *w)
     const struct wp_work typical = wp_work_of(&w->costs, 0, WP_TYPICAL_TOKENS, 0, 0, false);
     double us = wp_work_us(&typical);
 
-    return us > 0 && w->learnt.samples ? wp_calibration_us(&w->learnt, &typical) / us : 1;
+    return us > 0 && (w->learnt.samples || w->borrowed) ? wp_calibration_us(&w->learnt, &typical) / us : 1;
 }
 
 void wp_worker_costs(struct wp_worker *w, const struct wp_config *all)

@@ -111,6 +111,8 @@ struct wp_worker {
     uint64_t kv_tokens; /* of one rank */
     struct wp_profile costs, profile; /* as configured; as learnt, which is what counts */
     struct wp_calibration learnt;
+    bool borrowed;      /* it has shown nothing itself, and goes by what another one has */
+    uint64_t learnt_us; /* when it has shown something last; 0: never */
     double error; /* share that a prefill of WP_TYPICAL_TOKENS may be off by; 0 before anything was learnt */
     struct wp_interval interval[2]; /* of predictions: nothing to wait for; something */
     double reported_running, reported_waiting, kv_usage; /* negative: unknown */
@@ -148,6 +150,8 @@ bool wp_worker_ready(const struct wp_worker *w, uint64_t now_us, const char **wh
 void wp_worker_costs(struct wp_worker *w, const struct wp_config *all);
 /* Something was learnt: the profile follows, if it is to. */
 void wp_worker_learnt(struct wp_worker *w, bool calibrate);
+/* It goes by what another of the same costs has shown, until it shows something itself. */
+void wp_worker_borrow(struct wp_worker *w, const struct wp_worker *from, bool calibrate);
 double wp_worker_pace(const struct wp_worker *w); /* a typical prefill as learnt over what the profile says; 1 at first */
 /* The breaker's part of it. */
 void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us);

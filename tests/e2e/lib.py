@@ -37,6 +37,12 @@ def slowness():
 PATIENCE = 20.0  # seconds at least: what comes late on a busy machine has come
 
 
+def sanitized():
+    """Whether this binary is one that a sanitizer watches."""
+    data = pathlib.Path(BINARY).read_bytes()
+    return b"__asan_init" in data or b"__tsan_init" in data
+
+
 def until(condition, seconds=10.0, what="the condition"):
     end = time.monotonic() + max(seconds, PATIENCE) * slowness()
     while True:

@@ -180,6 +180,29 @@ def test_workers_come_and_go_under_load():
     r.at_rest()
 
 
+def test_a_newcomer_gets_its_share():
+    """a worker that joins others, all of them 60 times as fast as their profile, gets its share: it goes by what they have shown"""
+    engines = [Engine("--speed", 60) for _ in range(3)]
+    r = Router(engines[:2])
+
+    def crowd(first, n):
+        served = []
+
+        def one(i):
+            for k in range(n):
+                served.append(completion(r.port, tokens(400, i * 1000 + k), stream=True, max_tokens=2)[1]["x-warmpath-worker"])
+        threads = [threading.Thread(target=one, args=(first + i,)) for i in range(3)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        return served
+    crowd(0, 60)
+    assert http(r.admin, "POST", "/workers", {"url": engines[2].url})[0] == 201
+    until(lambda: all(w["ready"] for w in r.workers()) and len(r.workers()) == 3, 20, "the third being ready")
+    served = crowd(50, 60)
+    assert served.count(f"127.0.0.1:{engines[2].port}") > 20, [served.count(f"127.0.0.1:{e.port}") for e in engines]
+    r.at_rest()
+
+
 def test_sigterm_drains():
     """on SIGTERM readiness says no, the running stream ends whole, idle connections close, and the process exits 0"""
     e = Engine("--speed", 5)

@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 
-from lib import MODEL, Engine, Router, Skip, http, http_client, slowness, until
+from lib import MODEL, Engine, Router, Skip, http, http_client, sanitized, until
 
 
 def completion(port, **more):
@@ -137,7 +137,7 @@ def test_what_the_service_manager_is_told():
 
 def test_last_words():
     """a crash says its signal and where it was, and the process dies of it"""
-    if slowness() != 1:
+    if sanitized():
         raise Skip("a sanitizer has words of its own")
     r = Router([Engine("--speed", 50)])
     r.kill(signal.SIGSEGV)

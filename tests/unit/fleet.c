@@ -651,6 +651,36 @@ static void answers_correct_the_profile(void)
     }
 }
 
+/* Else it would be priced by a profile that is far off, and never be sent anything beside those that are known to be quick. */
+static void who_has_shown_nothing_goes_by_others(void)
+{
+    struct wp_worker *w[3];
+    double given;
+
+    SET_UP("log.level=error");
+    add_up("w1", (struct answer){0});
+    add_up("w2", (struct answer){0});
+    w[0] = wp_fleet_find(fleet, WP_STR("w1"));
+    w[1] = wp_fleet_find(fleet, WP_STR("w2"));
+    EXPECT_INT("w2 waits", 0, wp_fleet_drain(fleet, WP_STR("w2"), true));
+    given = w[0]->profile.a_us;
+    for (int k = 0; k < 20; k++)
+        answered("w1", 4000, k == 0 ? 3 : 1, NULL);
+    EXPECT_TRUE("w1 is slower than its profile", w[0]->profile.a_us > 2 * given);
+    EXPECT_TRUE("w2 is taken to be so", w[1]->profile.a_us > 1.5 * given && w[1]->learnt.samples == 0 && w[1]->borrowed);
+    EXPECT_TRUE("less surely", w[1]->error > w[0]->error);
+    add_up("w3", (struct answer){0});
+    w[2] = wp_fleet_find(fleet, WP_STR("w3"));
+    EXPECT_NEAR("who joins, too", w[0]->profile.a_us, w[2]->profile.a_us, 1e-9);
+    EXPECT_INT("w1 waits, too", 0, wp_fleet_drain(fleet, WP_STR("w1"), true));
+    answered("w3", 4000, 1, NULL);
+    EXPECT_TRUE("until it shows something itself", w[2]->learnt.samples == 1 && !w[2]->borrowed);
+    for (int i = 0; i < 3; i++)
+        wp_worker_unref(w[i]);
+    expect_at_rest();
+    tear_down();
+}
+
 static void configure(const char *const set[], size_t n)
 {
     struct wp_config *fresh;
@@ -1548,6 +1578,7 @@ const struct wp_suite suite_fleet = {
         {"a reload that ends holding sends all", a_reload_that_ends_holding_sends_all},
         {"without memory nobody is held", without_memory_nobody_is_held},
         {"answers correct the profile", answers_correct_the_profile},
+        {"who has shown nothing goes by others", who_has_shown_nothing_goes_by_others},
         {"what was learnt stays as long as the profile", what_was_learnt_stays_as_long_as_the_profile},
         {"a burst opens the breaker once", a_burst_opens_the_breaker_once},
         {"who refuses all rests, and the answer is busy", who_refuses_all_rests_and_the_answer_is_busy},
