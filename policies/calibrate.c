@@ -54,6 +54,9 @@ void wp_calibration_borrow(struct wp_calibration *c, const struct wp_calibration
 
     memcpy(fresh.fact, from->fact, sizeof fresh.fact);
     open_up(&fresh);
+    for (int i = 0; i < WP_FACTS; i++)
+        for (int k = 0; k < WP_FACTS; k++)
+            fresh.cov[i][k] /= 16;
     *c = fresh;
 }
 

@@ -56,7 +56,8 @@ struct wp_calibration {
 };
 
 void wp_calibration_init(struct wp_calibration *c, const struct wp_profile *p);
-/* Begins anew, at what another engine of that profile has shown, and as unsure as at first. */
+/* Begins anew, at what another engine of that profile has shown, a quarter as unsure as at first: its own
+ * first answers, which are often slow, do not say more than that. */
 void wp_calibration_borrow(struct wp_calibration *c, const struct wp_calibration *from);
 
 /* Prefill of prompt tokens from..to; ahead: a step runs already, and is half through. */

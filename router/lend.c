@@ -10,7 +10,7 @@ static bool same_costs(const struct wp_worker *a, const struct wp_worker *b)
 
 static bool wants(const struct wp_worker *w, uint64_t now)
 {
-    return w->learnt.samples == 0 || now - w->learnt_us > WP_LEND_US;
+    return w->learnt.samples == 0 || now - w->learnt_us > (w->learnt.samples < WP_LEND_LITTLE ? WP_LEND_SOON_US : WP_LEND_US);
 }
 
 static bool has(const struct wp_worker *w, uint64_t now)
@@ -31,7 +31,7 @@ void wp_fleet_learnt(struct wp_fleet *f, struct wp_worker *w)
     {
         struct wp_worker *other = WP_CONTAINER(at, struct wp_worker, link);
 
-        if (other != w && other->learnt.samples == 0 && same_costs(other, w))
+        if (other != w && wants(other, now) && same_costs(other, w))
             wp_worker_borrow(other, w, f->conf->policy.conf.calibrate);
     }
 }
