@@ -21,6 +21,9 @@ static struct wp_queue_conf conf_of(const struct wp_fleet *f)
     return (struct wp_queue_conf){.max = LINE_MOST, .hold_us = c->hold_us, .age = c->age, .most_us = c->hold_most_us};
 }
 
+enum { SHOWN_SAMPLES = 16 };
+#define UNSHOWN_US 2e6
+
 static bool is_on(const struct wp_fleet *f)
 {
     return f->policy->ops->holds && f->conf->policy.conf.hold_max > 0 && f->conf->limits.queue > 0;
@@ -114,12 +117,21 @@ static double least_cost(const struct wp_fleet *f, const struct wp_want *want, s
     return cost;
 }
 
+/* What is predicted of all of them rests on what they have shown, and not on a profile alone. */
+static bool is_shown(const struct wp_fleet *f, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (f->candidate[i].worker->learnt.samples < SHOWN_SAMPLES)
+            return false;
+    return true;
+}
+
 enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const struct wp_want *want, struct wp_placement *p, size_t n,
                                   uint64_t now_us, uint64_t *retry_us)
 {
     struct wp_hold_line *line;
     double cost, least = INFINITY;
-    uint64_t most = now_us + (uint64_t)f->conf->policy.conf.hold_most_us;
+    uint64_t most = now_us + (uint64_t)fmin(f->conf->policy.conf.hold_most_us, is_shown(f, n) ? INFINITY : UNSHOWN_US);
 
     if (!is_on(f) || !want->model || !want->model->listed || want->only)
         return WP_HOLD_NO;

@@ -3,7 +3,8 @@
  * router/hold.h - late binding: requests wait in the router while no worker of their model is free.
  * Policies that hold (policies/policy.h) have one queue a base model (policies/queue.h).  A request's first placement is held when every ready
  * worker has more than policy.price.hold_us of predicted wait, or limits.per_worker requests; it is placed when one has less again, the cheapest
- * first, aged, or at its deadline, wherever it starts soonest then.  Nobody is held while somebody is free.  limits.queue bounds all of them together.
+ * first, aged, or at its deadline, wherever it starts soonest then.  Nobody is held while somebody is free, nor for more than
+ * 2 s as long as a worker has shown so little that its wait is a guess from its profile.  limits.queue bounds all of them together.
  *
  * A held request is placed under the fleet's lock by whoever finds that it can be, on any thread, at each first token and end and at each gate's
  * timer; then `placed` posts a letter to the request's own loop, which sends it.

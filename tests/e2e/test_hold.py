@@ -40,6 +40,13 @@ def held(r, n):
     until(lambda: r.metric("warmpath_queue_depth") == n, 15, f"{n} held")
 
 
+def show(r):
+    """Lets the only worker show what it costs: until then nobody is held for more than 2 s."""
+    for i in range(18):
+        Asked(r, 900 + i, SHORT).held_ms()
+    assert r.workers()[0]["calibration"]["samples"] >= 16, r.workers()[0]["calibration"]
+
+
 def rest(r):
     r.at_rest()
     assert r.metric("warmpath_queue_depth") == 0
@@ -49,6 +56,7 @@ def test_the_cheapest_goes_first():
     """while a long prefill keeps the only worker busy, short and long ones that came later are held and go in order of cost; all are answered"""
     e = Engine()
     r = Router([e])
+    show(r)
     order = []
     first = Asked(r, 1, FIRST, order)
     until(lambda: r.workers()[0]["in_flight"] == 1, 10, "the first")
@@ -63,6 +71,18 @@ def test_the_cheapest_goes_first():
     assert r.metric("warmpath_queue_wait_seconds_count") == 4
     over = int(later[0].h["x-warmpath-overhead-us"])
     assert over < 1000 * ms[2], ("queueing is no overhead", over, ms)
+    rest(r)
+
+
+def test_a_worker_that_has_shown_nothing():
+    """while a worker has shown nothing its wait is a guess: who is held goes out after 2 s, though the engine takes none until it has two"""
+    both = threading.Event()
+    e = FakeEngine(lambda q: (both.set() if len(e.requests) == 2 else None, both.wait(30), q.answer(200, {"choices": [], "usage": None})))
+    r = Router([e])
+    a, b = Asked(r, 1, FIRST), None
+    until(lambda: len(e.requests) == 1, 10, "the first at the engine")
+    b = Asked(r, 2, SHORT)
+    assert a.held_ms() == 0 and 1000 <= b.held_ms() < 15000
     rest(r)
 
 
@@ -85,6 +105,7 @@ def test_a_client_that_leaves_while_it_is_held():
     """its place in the queue is gone at once, no engine ever sees it, and those behind it are served"""
     e = Engine()
     r = Router([e])
+    show(r)
     first = Asked(r, 1, FIRST)
     until(lambda: r.workers()[0]["in_flight"] == 1, 10, "the first")
     body = json.dumps({"model": MODEL, "prompt": prompt(2, SHORT), "max_tokens": 1}).encode()
@@ -98,7 +119,7 @@ def test_a_client_that_leaves_while_it_is_held():
     assert first.held_ms() == 0 and third.held_ms() >= 0
     assert r.metric("warmpath_client_gone_total") == 1
     rest(r)
-    assert sum(w["requests"] for w in r.workers()) == 2, "the engine was never asked"
+    assert sum(w["requests"] for w in r.workers()) == 18 + 2, "the engine was never asked"
 
 
 def test_the_bound_of_the_queue():
@@ -165,6 +186,7 @@ def test_a_router_that_ends():
     """held requests are served while the router drains; when its patience is over they are told so"""
     e = Engine()
     r = Router([e])
+    show(r)
     all_ = [Asked(r, 1, FIRST)]
     until(lambda: r.workers()[0]["in_flight"] == 1, 10, "the first")
     all_.append(Asked(r, 2, SHORT))
@@ -174,6 +196,7 @@ def test_a_router_that_ends():
     r.end()
 
     r = Router([e], "--set", "limits.drain_s=0.2")
+    show(r)
     all_ = [Asked(r, 11, FIRST)]
     until(lambda: r.workers()[0]["in_flight"] == 1, 10, "the first")
     all_.append(Asked(r, 12, SHORT))
@@ -189,6 +212,7 @@ def test_a_reload_that_ends_holding():
     e = Engine()
     conf = {"workers": [{"url": e.url}]}
     r = Router(config=conf, ready=1)
+    show(r)
     first = Asked(r, 1, FIRST)
     until(lambda: r.workers()[0]["in_flight"] == 1, 10, "the first")
     later = [Asked(r, s, SHORT) for s in (2, 3)]
@@ -204,6 +228,7 @@ def test_a_worker_that_is_lost_meanwhile():
     """held requests go to the worker that is left, or to one that is added"""
     a, b = Engine(), Engine("--speed", 50)
     r = Router([a], "--set", "health.interval_s=0.2")
+    show(r)
     first = Asked(r, 1, FIRST)
     until(lambda: r.workers()[0]["in_flight"] == 1, 10, "the first")
     later = [Asked(r, s, SHORT) for s in (2, 3)]
@@ -219,6 +244,7 @@ def test_several_loops_share_one_queue():
     """requests on all loops wait in one queue, and each is sent by its own loop"""
     e = Engine()
     r = Router([e], "--threads", 3)
+    show(r)
     first = Asked(r, 1, FIRST)
     until(lambda: r.workers()[0]["in_flight"] == 1, 10, "the first")
     later = []
