@@ -259,7 +259,7 @@ static size_t take_chunked(struct call *c, const char *p, size_t n)
         verdict(c, (int)used, "chunk");
         return 0;
     }
-    if (c->chunked.done)
+    if (c->chunked.done && !c->paused) /* who pauses hears of the end when he goes on: resume() */
         whole(c);
     return at;
 }
@@ -450,6 +450,8 @@ static void go_on(struct call *c)
     if (c->paused || !c->uplink)
         return;
     feed_kept(c);
+    if (!c->over && !c->paused && c->framing == WP_BODY_CHUNKED && c->chunked.done)
+        whole(c);
     if (!c->over && !c->paused && wp_stream_read_start(&c->uplink->stream) < 0)
         verdict(c, WP_ECONNRESET, "reset");
     if (!c->over)

@@ -43,6 +43,7 @@ struct wp_fleet {
     struct wp_rng rng;
     struct wp_list ratios;
     size_t n_ratios;
+    uint64_t lessons;   /* answers that something was learnt from, of all workers */
     double mean_tokens; /* that a request left to prefill, of late */
     struct wp_map spaces;   /* hash of (model, size, kind) -> space */
     struct wp_growth growth_bytes, growth_blocks, growth_locations; /* of the index */

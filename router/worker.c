@@ -87,7 +87,7 @@ static void forget_learnt(struct wp_worker *w)
 {
     wp_calibration_init(&w->learnt, &w->costs);
     w->borrowed = false;
-    w->learnt_us = 0;
+    w->lesson = 0;
     w->interval[0] = w->interval[1] = (struct wp_interval){.n = 0};
 }
 

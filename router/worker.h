@@ -112,7 +112,7 @@ struct wp_worker {
     struct wp_profile costs, profile; /* as configured; as learnt, which is what counts */
     struct wp_calibration learnt;
     bool borrowed;      /* it has shown nothing itself, and goes by what another one has */
-    uint64_t learnt_us; /* when it has shown something last; 0: never */
+    uint64_t lesson;    /* the fleet's count of them when it has shown something last */
     double error; /* share that a prefill of WP_TYPICAL_TOKENS may be off by; 0 before anything was learnt */
     struct wp_interval interval[2]; /* of predictions: nothing to wait for; something */
     double reported_running, reported_waiting, kv_usage; /* negative: unknown */

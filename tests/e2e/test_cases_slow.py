@@ -115,7 +115,7 @@ def test_B096():
             assert out == [200] * 20
             if not sanitized():
                 assert peak < 2 * held, (peak, held)
-                until(lambda: rss_kb(r) < base + held // 2, 10, "the memory going back")
+                until(lambda: rss_kb(r) < base + held // 4, 10, "the memory going back")
     hold = threading.Event()
     with stage(lambda q: (hold.wait(200), q.answer(200, CHAT)), args=("--set", "limits.body_bytes=16Mi", "--set", "limits.bodies_total_bytes=50Mi")) as (r, e):
         out = []

@@ -156,7 +156,7 @@ def never_restarted(n, *caches):
     end = time.monotonic()
     good = tell(f"{name}, scale 1, {SPEED:g} times as fast", shots)
     assert len(good) == n, [s.error for s in shots if s.error][:5]
-    assert within_a_block(shots) >= 0.98  # 99.5 to 100 % as a rule
+    assert within_a_block(shots) >= 0.99
     _steady[n, caches] = shots
     return shots, r, engines, end
 
@@ -230,7 +230,7 @@ def test_faults():
     bad = [s for s in shots if s.error]
     assert all(s.at < killed[0] + 5 * slowness() for s in bad), [s.error for s in bad]
     measured(f"{len(bad)} requests failed with the engine that was killed")
-    assert within_a_block(good) >= 0.95  # 99 % as a rule
+    assert within_a_block(good) >= 0.97
     for _ in range(3):  # what takes long on a busy machine does not do so each time
         restart()
         since = time.monotonic()
@@ -271,9 +271,8 @@ def test_a_router_restarted():
                  f"{hit_share(want[k:k + 300]):.1%}; claim within a block {within_a_block(got[k:k + 300]):.1%}")
     back = [hit_share(got[k:]) / hit_share(want[k:]) for k in range(0, AFTER, 300)]
     measured("of steady, from 0, 75, 150, 225 requests a worker on: " + ", ".join(f"{b:.1%}" for b in back))
-    # One prompt of 120,000 tokens is a tenth of a window's hits, so these are a matter of luck, a twentieth up or down (docs/feeds.md has means
-    # of several runs).  What is not found again costs two fifths: so it is in the first window.
-    assert max(back[1:]) >= 0.9 and back[1] >= 0.8, back
+    # One prompt of 120,000 tokens is a tenth of a window's hits, so a single window is a matter of luck (a twentieth up or down).
+    assert max(back[1:]) >= 0.95 and back[1] >= 0.85, back
     second.at_rest()
 
 
@@ -291,5 +290,5 @@ def test_events_off_on_half():
     for what, those in (("with events", [s for s in shots if s.worker in fed]), ("without", [s for s in shots if s.worker not in fed])):
         measured(f"{what}: {len(those)} requests, hit share {hit_share(those):.1%}, claim within a block {within_a_block(those):.1%}")
     measured(f"hit share {hit_share(shots):.1%}, all on: {hit_share(want):.1%}")
-    assert hit_share(shots) >= 0.85 * hit_share(want)
+    assert hit_share(shots) >= 0.9 * hit_share(want)
     r.at_rest()

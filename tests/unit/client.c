@@ -822,6 +822,11 @@ static void a_paused_call_hands_nothing_over_and_rests_its_deadlines(void)
     TURN_UNTIL(s->bodies);
     EXPECT_TEXT("both chunks", "hi you", wp_buf_str(&s->body));
     EXPECT_UINT("as one piece, for one read brought them", 1, s->bodies);
+    EXPECT_UINT("not over", 0, s->overs);
+    wp_call_resume(s->call);
+    wp_call_pause(s->call);
+    EXPECT_UINT("nor while it is paused again", 0, s->overs);
+    wp_call_resume(s->call);
     TURN_UNTIL(s->overs);
     expect_over("over", 0, 0, WP_CALL_BODY, NULL);
     EXPECT_UINT("kept", 1, wp_client_idle(rig.client));
