@@ -9,8 +9,9 @@
 
 void wp_machine_setup(void)
 {
-    wp_crash_setup();
     struct rlimit l;
+
+    wp_crash_setup();
 
     if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
         l.rlim_cur = l.rlim_max;
@@ -22,7 +23,7 @@ void wp_machine_setup(void)
      * its heap, where a small neighbour pins them for good.  Sizes from here on always go back to
      * the system.
      */
-    mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
 #endif
 }
 

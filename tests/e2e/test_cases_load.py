@@ -72,7 +72,5 @@ def test_ones_own_load_is_no_others():
     finally:
         stop.set()
         [t.join() for t in threads]
-    # A page tells of the moment when it was made: on a busy machine some of those that it counts have ended by the time it is read.  A router
-    # that took its own for others' would see twelve of them in every look.
-    assert sorted(seen)[len(seen) * 3 // 4] <= 2, seen
+    assert max(seen) <= 2, seen  # one that has ended here and not yet there
     r.at_rest()

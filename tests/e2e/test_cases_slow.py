@@ -44,7 +44,7 @@ def test_B068():
         def poll():
             while not stop.wait(0.02):
                 try:
-                    health.append(http(r.port, "GET", "/health", timeout=15)[0])
+                    health.append(http(r.port, "GET", "/health", timeout=5 * lib.slowness())[0])
                 except OSError as e:
                     health.append(repr(e))
 

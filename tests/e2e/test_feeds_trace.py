@@ -228,17 +228,14 @@ def test_faults():
     shots = openloop.play(r.port, requests, SPEED, steps={200: kill, 240: again, 450: restart})
     good = tell("1 % lost, doubled, reordered; an engine killed, a publisher restarted", shots)
     bad = [s for s in shots if s.error]
-    assert all(s.at < killed[0] + 5 * slowness() for s in bad), [s.error for s in bad]
+    assert all(s.at < killed[0] + 2 * slowness() for s in bad), [s.error for s in bad]
     measured(f"{len(bad)} requests failed with the engine that was killed")
     assert within_a_block(good) >= 0.97
-    for _ in range(3):  # what takes long on a busy machine does not do so each time
-        restart()
-        since = time.monotonic()
-        for e in engines:
-            completion(e.port, some(requests, 1, seed=e.port)[0][:600], n=3)
-        dumps, took = settle(r, engines, since)
-        if took <= 2 * slowness():
-            break
+    restart()
+    since = time.monotonic()
+    for e in engines:
+        completion(e.port, some(requests, 1, seed=e.port)[0][:600], n=3)
+    dumps, took = settle(r, engines, since)
     assert took <= 2 * slowness(), took
     long = claims_agree(r, dumps, some(requests, 60))
     gaps = holes(r)

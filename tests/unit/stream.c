@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "net/stream.h"
+#include "tests/lib/ends.h"
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
 
 /* Two streams over loopback, the client's and the server's, and what each has heard. */
-struct end {
-    struct wp_stream s;
-    struct wp_buf got;
-    int drains, eofs, errors, closed, connects;
-    int rc;
-};
-
 static struct rig {
     struct wp_loop l;
     uv_tcp_t listener;
@@ -21,50 +14,10 @@ static struct rig {
     long live;
 } rig;
 
-static void on_read(struct wp_stream *s, const char *p, size_t n)
-{
-    EXPECT_INT("copied", 0, wp_buf_add(&WP_CONTAINER(s, struct end, s)->got, p, n));
-}
-
-static void on_eof(struct wp_stream *s)
-{
-    WP_CONTAINER(s, struct end, s)->eofs++;
-}
-
-static void on_error(struct wp_stream *s, int rc)
-{
-    struct end *e = WP_CONTAINER(s, struct end, s);
-
-    e->errors++;
-    e->rc = rc;
-}
-
-static void on_drain(struct wp_stream *s)
-{
-    EXPECT_UINT("queued", 0, s->queued);
-    WP_CONTAINER(s, struct end, s)->drains++;
-}
-
-static void on_connect(struct wp_stream *s, int rc)
-{
-    struct end *e = WP_CONTAINER(s, struct end, s);
-
-    e->connects++;
-    e->rc = rc;
-}
-
-static void on_closed(struct wp_stream *s)
-{
-    WP_CONTAINER(s, struct end, s)->closed++;
-}
-
-static const struct wp_stream_ops ops = {on_read,  on_eof,     on_error,
-                                         on_drain, on_connect, on_closed};
-
 static void on_connection(uv_stream_t *listener, int rc)
 {
     EXPECT_INT("connection", 0, rc);
-    EXPECT_INT("init", 0, wp_stream_init(&rig.server.s, &rig.l, &ops));
+    EXPECT_INT("init", 0, wp_stream_init(&rig.server.s, &rig.l, &end_ops));
     EXPECT_INT("accept", 0, wp_stream_accept(&rig.server.s, listener));
     rig.up = true;
 }
@@ -94,7 +47,7 @@ static void set_up(bool connected)
     uv_tcp_getsockname(&rig.listener, (struct sockaddr *)&addr, &n);
     if (connected)
         EXPECT_INT("listen", 0, uv_listen((uv_stream_t *)&rig.listener, 8, on_connection));
-    EXPECT_INT("init", 0, wp_stream_init(&rig.client.s, &rig.l, &ops));
+    EXPECT_INT("init", 0, wp_stream_init(&rig.client.s, &rig.l, &end_ops));
     EXPECT_INT("connect", 0, wp_stream_connect(&rig.client.s, (const struct sockaddr *)&addr));
     TURN_UNTIL(rig.client.connects && (rig.up || !connected));
 }

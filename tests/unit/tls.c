@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "net/stream.h"
 #include "net/tls.h"
 #include "tests/lib/cert.h"
+#include "tests/lib/ends.h"
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
@@ -10,14 +10,6 @@
 #include <unistd.h>
 
 /* Two streams over loopback that speak TLS, the client's and the server's, and what each has heard. */
-struct end {
-    struct wp_stream s;
-    struct wp_buf got;
-    size_t stop_at; /* reading stops once so much has come; 0: never */
-    int drains, eofs, errors, closed, connects;
-    int rc;
-};
-
 static struct certs certs;
 static struct rig {
     struct wp_loop l;
@@ -27,53 +19,10 @@ static struct rig {
     bool up;
 } rig;
 
-static void on_read(struct wp_stream *s, const char *p, size_t n)
-{
-    struct end *e = WP_CONTAINER(s, struct end, s);
-
-    EXPECT_INT("copied", 0, wp_buf_add(&e->got, p, n));
-    if (e->stop_at && e->got.n >= e->stop_at)
-        wp_stream_read_stop(s);
-}
-
-static void on_eof(struct wp_stream *s)
-{
-    WP_CONTAINER(s, struct end, s)->eofs++;
-}
-
-static void on_error(struct wp_stream *s, int rc)
-{
-    struct end *e = WP_CONTAINER(s, struct end, s);
-
-    e->errors++;
-    e->rc = rc;
-}
-
-static void on_drain(struct wp_stream *s)
-{
-    EXPECT_UINT("queued", 0, s->queued);
-    WP_CONTAINER(s, struct end, s)->drains++;
-}
-
-static void on_connect(struct wp_stream *s, int rc)
-{
-    struct end *e = WP_CONTAINER(s, struct end, s);
-
-    e->connects++;
-    e->rc = rc;
-}
-
-static void on_closed(struct wp_stream *s)
-{
-    WP_CONTAINER(s, struct end, s)->closed++;
-}
-
-static const struct wp_stream_ops ops = {on_read, on_eof, on_error, on_drain, on_connect, on_closed};
-
 static void on_connection(uv_stream_t *listener, int rc)
 {
     EXPECT_INT("connection", 0, rc);
-    EXPECT_INT("init", 0, wp_stream_init(&rig.server.s, &rig.l, &ops));
+    EXPECT_INT("init", 0, wp_stream_init(&rig.server.s, &rig.l, &end_ops));
     EXPECT_INT("accept", 0, wp_stream_accept(&rig.server.s, listener));
     if (rig.theirs)
         EXPECT_INT("tls", 0, wp_stream_tls(&rig.server.s, rig.theirs, (struct wp_str){0}));
@@ -102,7 +51,7 @@ static void set_up(const char *name, const char *ca, const struct wp_tls_pair *p
     EXPECT_INT("bind", 0, uv_tcp_bind(&rig.listener, (const struct sockaddr *)&addr, 0));
     uv_tcp_getsockname(&rig.listener, (struct sockaddr *)&addr, &len);
     EXPECT_INT("listen", 0, uv_listen((uv_stream_t *)&rig.listener, 8, on_connection));
-    EXPECT_INT("init", 0, wp_stream_init(&rig.client.s, &rig.l, &ops));
+    EXPECT_INT("init", 0, wp_stream_init(&rig.client.s, &rig.l, &end_ops));
     if (name)
         EXPECT_INT("tls", 0, wp_stream_tls(&rig.client.s, rig.ours, wp_str_of(name)));
     EXPECT_INT("connect", 0, wp_stream_connect(&rig.client.s, (const struct sockaddr *)&addr));
