@@ -143,14 +143,14 @@ enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const s
     if (!line)
         return WP_HOLD_NO;
     cost = least_cost(f, want, n);
-    if (!wp_queue_holds(&line->queue, least, now_us, cost, 0))
+    if (!wp_queue_holds(&line->queue, least, now_us, cost, (struct wp_queue_who){0}))
         return WP_HOLD_NO;
     if (f->n_held >= f->conf->limits.queue) {
         *retry_us = least < 3.6e9 ? (uint64_t)least : f->conf->health.interval_us;
         return WP_HOLD_FULL;
     }
     if ((double)f->n_held >= f->conf->policy.conf.hold_max ||
-        !wp_queue_push(&line->queue, &h->item, now_us, cost, 0, h->deadline_us && h->deadline_us < most ? h->deadline_us : most))
+        !wp_queue_push(&line->queue, &h->item, now_us, cost, (struct wp_queue_who){0}, h->deadline_us && h->deadline_us < most ? h->deadline_us : most))
         return WP_HOLD_NO;
     h->line = line;
     h->want = want;

@@ -95,7 +95,10 @@ static int make_links(struct wp_brain *b, struct wp_err *err)
 static int make_queue(struct wp_brain *b, struct wp_err *err)
 {
     const struct wp_policy_conf *c = &b->conf.policy_conf;
-    struct wp_queue_conf conf = {.hold_us = c->hold_us, .age = c->age, .most_us = c->hold_most_us};
+    struct wp_queue_conf conf = {.hold_us = c->hold_us,
+                                 .age = c->age,
+                                 .most_us = c->hold_most_us,
+                                 .tenants = b->conf.tenants};
 
     conf.max = c->hold_max >= 1 && c->hold_max <= 1e9 ? (size_t)c->hold_max : 0;
     return wp_queue_init(&b->queue, &conf, err);
@@ -316,12 +319,11 @@ void wp_brain_end(struct wp_brain *b, uint64_t now_us, uint64_t req)
     wp_brain_advance(b, now_us);
     if (!f)
         return;
-    if (f->placed)
+    if (f->placed) {
         left_worker(b, f);
-    else
-        wp_queue_del(&b->queue, &f->held);
-    (void)wp_map_del(&b->flights, req);
-    wp_free(f);
+        wp_queue_charge(&b->queue, f->who, f->req.output, b->now_us);
+    }
+    wp_brain_drop(b, f);
 }
 
 void wp_brain_cancel(struct wp_brain *b, uint64_t now_us, uint64_t req)

@@ -40,11 +40,15 @@ struct wp_brain_conf {
     const double *worker_nic_bytes_per_s; /* workers of them, copied: what each really has; NULL: not told */
     double store_bytes_per_s;           /* of the fleet */
     double latency_us;                  /* of a transfer */
+    uint32_t tenants;                   /* requests are of tenants 0..tenants; 0: there are none, and nobody is refused */
     double stale_us;                    /* how late events and reports are said to be; 0: at once, or not said */
     uint64_t seed;
     /* Told of each placement's decision, before it is acted upon; its id is the request's.  NULL: nobody is. */
     void (*on_decision)(void *arg, const struct wp_decision *d);
     void *on_decision_arg;
+    /* Told of requests that were held and are refused, so that their tenant crowds nobody out; they are over.  NULL: nobody is. */
+    void (*on_refused)(void *arg, uint64_t req);
+    void *on_refused_arg;
 };
 
 /* A worker's report, as of its time: what was dispatched later is not in it, the brain adds its own. */
@@ -60,6 +64,9 @@ struct wp_brain_req {
     uint32_t tokens;       /* of the prompt, at least 1 */
     uint32_t output;       /* 0: not told; no rule but preble_e2 looks at it */
     uint64_t session_key;  /* 0: none */
+    uint32_t tenant;       /* up to conf.tenants */
+    double weight;         /* of that tenant; 0: 1 */
+    uint32_t priority;     /* lower ones first */
     const uint64_t *block; /* n names, copied while it is held; tokens / block_tokens, or one more for the partial block */
     size_t n;
 };
@@ -69,6 +76,7 @@ struct wp_brain_fetch {
     uint32_t from, to; /* blocks of the prompt */
 };
 struct wp_brain_answer {
+    bool refused;    /* its tenant has as much held as it may: it is over */
     bool held;       /* it waits in the router: wp_brain_tick() will place it */
     uint32_t worker; /* when it is not held */
     uint32_t hit_blocks;     /* leading ones, as the router believes: there, on their way there, or fetched by this plan */
@@ -108,7 +116,7 @@ uint64_t wp_brain_next_us(const struct wp_brain *b); /* when a tick may place on
 int wp_brain_explain(const struct wp_brain *b, struct wp_buf *out);
 
 struct wp_brain_stats {
-    uint64_t asked, placed, in_flight, held, held_ever, fetches;
+    uint64_t asked, placed, in_flight, held, held_ever, refused, fetches;
     uint64_t fetched_blocks;         /* asked for */
     uint64_t unknown_blocks, unknown_requests, unknown_workers; /* told of */
     uint64_t blocks;                 /* names known */

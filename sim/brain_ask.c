@@ -299,6 +299,11 @@ static struct wp_brain_flight *take(struct wp_brain *b, const struct wp_brain_re
         return NULL;
     f->req = *r;
     f->req.block = NULL;
+    f->who = (struct wp_queue_who){.rank = r->priority,
+                                   .tenant = r->tenant,
+                                   .name = r->tenant,
+                                   .weight = r->weight,
+                                   .tokens = r->tokens};
     f->asked_us = b->now_us;
     f->n = r->n;
     for (size_t i = 0; i < r->n; i++) {
@@ -334,15 +339,60 @@ static double least_cost(struct wp_brain *b, const struct wp_brain_flight *f)
     return wp_prefill_us(&b->conf.profile, from, f->req.tokens);
 }
 
-static bool hold(struct wp_brain *b, struct wp_brain_flight *f)
+/* ---- the queue ---- */
+
+void wp_brain_drop(struct wp_brain *b, struct wp_brain_flight *f)
+{
+    wp_queue_del(&b->queue, &f->held);
+    (void)wp_map_del(&b->flights, f->req.id);
+    wp_free(f);
+}
+
+static void refuse(struct wp_brain *b, struct wp_queue_item *it)
+{
+    struct wp_brain_flight *f = WP_CONTAINER(it, struct wp_brain_flight, held);
+
+    b->stats.refused++;
+    if (b->conf.on_refused)
+        b->conf.on_refused(b->conf.on_refused_arg, f->req.id);
+    wp_brain_drop(b, f);
+}
+
+/* Whether it may be held, where tenants share the queue: not when its own crowds; when all is full
+ * the one that has the most gives way. */
+static bool may_hold(struct wp_brain *b, const struct wp_brain_flight *f, double cost)
+{
+    struct wp_queue_item *last;
+    double share;
+
+    if (wp_queue_crowds(&b->queue, f->who, cost))
+        return false;
+    if (b->queue.n < b->queue.conf.max)
+        return true;
+    last = wp_queue_below(&b->queue, f->who.rank);
+    if (!last) {
+        last = wp_queue_last(&b->queue, &share);
+        if (!(share >= wp_queue_share(&b->queue, f->who)) || last->rank < f->who.rank)
+            return false;
+    }
+    refuse(b, last);
+    return true;
+}
+
+enum fate { PLACE, HOLD, REFUSE };
+
+static enum fate fate_of(struct wp_brain *b, struct wp_brain_flight *f)
 {
     double cost;
 
     if (!b->policy->ops->holds || b->queue.conf.max == 0)
-        return false;
+        return PLACE;
     cost = least_cost(b, f);
-    return wp_queue_holds(&b->queue, least_wait(b), b->now_us, cost, 0) &&
-           wp_queue_push(&b->queue, &f->held, b->now_us, cost, 0, 0);
+    if (!wp_queue_holds(&b->queue, least_wait(b), b->now_us, cost, f->who))
+        return PLACE;
+    if (b->conf.tenants && !may_hold(b, f, cost))
+        return REFUSE;
+    return wp_queue_push(&b->queue, &f->held, b->now_us, cost, f->who, 0) ? HOLD : PLACE;
 }
 
 int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req *r,
@@ -366,11 +416,20 @@ int wp_brain_ask(struct wp_brain *b, uint64_t now_us, const struct wp_brain_req 
         wp_free(f);
         return wp_fail(err, WP_ENOMEM, "request %llu: out of memory", (unsigned long long)r->id);
     }
-    if (hold(b, f)) {
+    switch (fate_of(b, f)) {
+    case HOLD:
         b->stats.held_ever++;
         *a = (struct wp_brain_answer){.held = true, .predicted_us = NAN};
         return 0;
+    case REFUSE:
+        b->stats.refused++;
+        *a = (struct wp_brain_answer){.refused = true, .predicted_us = NAN};
+        wp_brain_drop(b, f);
+        return 0;
+    case PLACE:
+        break;
     }
+    wp_queue_charge(&b->queue, f->who, f->req.tokens, b->now_us);
     wp_brain_place(b, f, a);
     return 0;
 }
@@ -385,6 +444,10 @@ size_t wp_brain_tick(struct wp_brain *b, uint64_t now_us, wp_brain_place_fn on_p
         struct wp_brain_flight *f = WP_CONTAINER(it, struct wp_brain_flight, held);
         struct wp_brain_answer a;
 
+        if (it->end == WP_QUEUE_CROWDS) {
+            refuse(b, it);
+            continue;
+        }
         wp_brain_place(b, f, &a);
         on_place(arg, f->req.id, &a);
         n++;

@@ -60,6 +60,7 @@ struct wp_brain_move { /* a transfer for a request */
 struct wp_brain_flight { /* a request, held or placed */
     struct wp_load_item item;
     struct wp_queue_item held;
+    struct wp_queue_who who;
     struct wp_brain_req req; /* its block is not ours */
     uint64_t asked_us;
     uint32_t worker;
@@ -128,5 +129,6 @@ static inline void wp_brain_advance(struct wp_brain *b, uint64_t now_us)
 
 /* brain_ask.c */
 void wp_brain_place(struct wp_brain *b, struct wp_brain_flight *f, struct wp_brain_answer *a); /* where the policy says */
+void wp_brain_drop(struct wp_brain *b, struct wp_brain_flight *f); /* it is over: out of the queue, and forgotten */
 
 #endif

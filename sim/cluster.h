@@ -44,6 +44,7 @@ struct wp_play { /* a request as it is played */
     uint32_t n_ids;
     bool warm; /* of the warm-up: in no figure */
     const uint64_t *id;
+    uint32_t tenant, priority;
 };
 
 struct wp_move { /* blocks [from, to) of the prompt from worker src; src == workers: from the store */

@@ -70,6 +70,8 @@ static void make_copy(struct wp_plays *p, const struct wp_trace *t,
             .n_ids = r->n_ids,
             .warm = (double)r->at_us < warm_us,
             .id = *ids,
+            .tenant = r->tenant,
+            .priority = r->priority,
         };
         *ids += r->n_ids;
     }

@@ -117,6 +117,20 @@ static void on_end(void *arg, uint64_t at_us, size_t worker, const struct wp_out
     wp_brain_end(r->brain, at_us, number_of(r, o->play));
     if (!o->play->warm)
         sample(r, o);
+    if (r->conf->on_end)
+        r->conf->on_end(r->conf->on_end_arg, o->play, o);
+}
+
+/* The mind has refused it, so that its tenant crowds nobody out. */
+static void on_refused(void *arg, uint64_t i)
+{
+    struct run *r = arg;
+    const struct wp_play *p = &r->plays->play[i];
+
+    if (!p->warm)
+        (void)wp_report_add(r->report, &(struct wp_sample){.failed = true});
+    if (r->conf->on_end)
+        r->conf->on_end(r->conf->on_end_arg, p, NULL);
 }
 
 /* ---- where requests go ---- */
@@ -150,7 +164,13 @@ static void ask(struct run *r, uint64_t i)
 {
     const struct wp_play *p = &r->plays->play[i];
     struct wp_brain_req req = {
-        .id = i, .tokens = p->input, .output = p->output, .block = p->id, .n = p->n_ids};
+        .id = i,
+                               .tokens = p->input,
+                               .output = p->output,
+                               .tenant = p->tenant,
+                               .priority = p->priority,
+                               .block = p->id,
+                               .n = p->n_ids};
     struct wp_brain_answer a;
     struct wp_err err = WP_ERR_INIT;
     int rc;
@@ -163,6 +183,8 @@ static void ask(struct run *r, uint64_t i)
     rc = wp_brain_ask(r->brain, p->at_us, &req, &a, &err);
     if (rc < 0)
         fail(r, rc, &err);
+    else if (a.refused)
+        on_refused(r, i);
     else if (!a.held)
         place(r, i, &a);
 }
@@ -203,6 +225,16 @@ static int play(struct run *r)
 }
 
 /* ---- one run ---- */
+
+/* The largest number of one; 0: the trace knows no tenants. */
+static uint32_t tenants_of(const struct wp_plays *p)
+{
+    uint32_t most = 0;
+
+    for (size_t i = 0; i < p->n; i++)
+        most = p->play[i].tenant > most ? p->play[i].tenant : most;
+    return most;
+}
 
 static int make(struct run *r)
 {
@@ -246,6 +278,9 @@ static int make(struct run *r)
     mind.latency_us = c->link_setup_us;
     mind.stale_us = (double)c->stale_us;
     mind.seed = c->seed;
+    mind.tenants = tenants_of(r->plays);
+    mind.on_refused = on_refused;
+    mind.on_refused_arg = r;
     if (c->record) {
         wp_decisions_out_run(c->record, c->policy, &c->policy_conf);
         mind.on_decision = wp_decisions_out_decision;

@@ -23,6 +23,9 @@ struct wp_replay_conf {
     uint64_t seed;
     double slo_ttft_s, slo_ttft_factor, slo_itl_s; /* 0: 5, 2, 0.15 */
     struct wp_decisions_out *record; /* NULL: decisions are not written */
+    /* Told of each request's end; o NULL: it was refused, so that its tenant crowds nobody out (policies/queue.h).  NULL: nobody is. */
+    void (*on_end)(void *arg, const struct wp_play *p, const struct wp_outcome *o);
+    void *on_end_arg;
 };
 
 /* The default fleet: 16 of the default profile, links of 25 GB/s and 2 ms, no store, nothing late. */

@@ -26,7 +26,8 @@ struct wp_trace_req *wp_trace_add(struct wp_trace *t, uint64_t at_us, uint32_t i
     if (!*ids)
         return NULL;
     r = &t->req[t->n++];
-    *r = (struct wp_trace_req){at_us, input, output, n, *ids};
+    *r = (struct wp_trace_req){
+        .at_us = at_us, .input = input, .output = output, .n_ids = n, .id = *ids};
     return r;
 }
 
@@ -39,9 +40,9 @@ void wp_trace_fini(struct wp_trace *t)
 
 /* ---- reading ---- */
 
-enum { TIMESTAMP, INPUT, OUTPUT, IDS, MEMBERS };
+enum { TIMESTAMP, INPUT, OUTPUT, IDS, TENANT, PRIORITY, MEMBERS };
 static const char *const names[MEMBERS] = {"timestamp", "input_length", "output_length",
-                                           "hash_ids"};
+                                           "hash_ids",  "tenant",       "priority"};
 
 static int want(struct wp_json v, const char *name, const char *what, struct wp_err *err)
 {
@@ -82,6 +83,28 @@ static int read_ids(struct wp_json v, uint32_t n, uint64_t *ids, struct wp_err *
     return 0;
 }
 
+static int read_small(struct wp_json v, const char *name, uint32_t most, uint32_t *out,
+                      struct wp_err *err)
+{
+    uint64_t x = 0;
+
+    if (v.kind == WP_JSON_ABSENT)
+        return 0;
+    if (!wp_json_u64(v, &x) || x > most)
+        return wp_fail(err, WP_EINVAL, "%s: want a whole number up to %u, got %.*s", name, most,
+                       (int)(v.n < 40 ? v.n : 40), v.p);
+    *out = (uint32_t)x;
+    return 0;
+}
+
+static int read_who(struct wp_trace_req *r, const struct wp_json v[MEMBERS], struct wp_err *err)
+{
+    int rc = read_small(v[TENANT], names[TENANT], WP_TRACE_TENANTS_MAX, &r->tenant, err);
+
+    return rc ? rc
+              : read_small(v[PRIORITY], names[PRIORITY], WP_TRACE_PRIORITY_MAX, &r->priority, err);
+}
+
 static int read_line(struct wp_trace *t, struct wp_str line, struct wp_err *err)
 {
     struct wp_json v[MEMBERS];
@@ -111,7 +134,8 @@ static int read_line(struct wp_trace *t, struct wp_str line, struct wp_err *err)
                        WP_TRACE_BYTES_MAX);
     if (!wp_trace_add(t, at_us, input, output ? output : 1, &ids))
         return wp_fail(err, WP_ENOMEM, "out of memory");
-    return read_ids(v[IDS], t->req[t->n - 1].n_ids, ids, err);
+    rc = read_who(&t->req[t->n - 1], v, err);
+    return rc ? rc : read_ids(v[IDS], t->req[t->n - 1].n_ids, ids, err);
 }
 
 struct reader {
@@ -275,7 +299,12 @@ static int format_line(const struct wp_trace_req *r, struct wp_buf *b)
                            r->input, r->output);
     for (uint32_t i = 0; i < r->n_ids && rc == 0; i++)
         rc = wp_buf_printf(b, i ? ", %llu" : "%llu", (unsigned long long)r->id[i]);
-    return rc < 0 ? rc : wp_buf_adds(b, "]}\n");
+    rc = rc ? rc : wp_buf_adds(b, "]");
+    if (rc == 0 && r->tenant)
+        rc = wp_buf_printf(b, ", \"tenant\": %u", r->tenant);
+    if (rc == 0 && r->priority)
+        rc = wp_buf_printf(b, ", \"priority\": %u", r->priority);
+    return rc < 0 ? rc : wp_buf_adds(b, "}\n");
 }
 
 static gzFile open_out(const char *path)

@@ -2,6 +2,7 @@
 /*
  * sim/trace.h - request traces in Mooncake's form: one JSON object a line, sorted by timestamp, plain or gzip.
  *     {"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [int, ...]}
+ * with, if one likes, "tenant": a number up to 1000 and "priority": a number up to 200, lower ones first; both are 0 when they are not there.
  * An id names a block of 512 tokens *and all before it*; the last one may be partial.  No text is in it.
  */
 #ifndef WP_SIM_TRACE_H
@@ -18,6 +19,7 @@ struct wp_trace_req {
     uint32_t input, output; /* tokens */
     uint32_t n_ids;
     const uint64_t *id;
+    uint32_t tenant, priority; /* optional members; priority: lower ones first */
 };
 struct wp_trace {
     struct wp_trace_req *req;
@@ -28,6 +30,8 @@ struct wp_trace {
 enum {
     WP_TRACE_LINE_MAX = 16 << 20,  /* bytes */
     WP_TRACE_TOKENS_MAX = 1 << 24, /* of a prompt or an output */
+    WP_TRACE_TENANTS_MAX = 1000,
+    WP_TRACE_PRIORITY_MAX = 200,
 };
 #define WP_TRACE_BYTES_MAX ((size_t)4 << 30) /* of a whole trace in memory */
 #define WP_TRACE_MS_MAX 1000000000000.0      /* of a time stamp */

@@ -86,6 +86,8 @@ static const struct {
 } bad[] = {
     /* clang-format off */
     {"nothing",            "",                                                              ":1: want at least one request", WP_EINVAL},
+    {"a tenant too far",   "{\"timestamp\":1,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"tenant\":1001}", ":1: tenant: want a whole number up to 1000, got 1001", WP_EINVAL},
+    {"a priority in words", "{\"timestamp\":1,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"priority\":\"high\"}", ":1: priority: want a whole number up to 200, got \"high\"", WP_EINVAL},
     {"blank lines",        "\n \n\r\n",                                                     ":4: want at least one request", WP_EINVAL},
     {"no JSON",            "hello\n",                                                       ":1: ",                          WP_ESYNTAX},
     {"cut short",          "{\"timestamp\": 0, \"inp",                                      ":1: ",                          WP_ESYNTAX},
@@ -219,11 +221,14 @@ static void what_is_written_reads_back(void)
 
         EXPECT_INT(err.text, 0, wp_trace_make(&t, &spec, &err));
         t.req[299].at_us += 7; /* not whole milliseconds */
+        t.req[298].tenant = 1000;
+        t.req[297].priority = 200;
         temp_name(path, endings[k]);
         EXPECT_INT(err.text, 0, wp_trace_write(&t, path, &err));
         EXPECT_INT(err.text, 0, wp_trace_read(&back, path, 0, &err));
         EXPECT_UINT("requests", t.n, back.n);
         for (size_t i = 0; i < t.n && i < back.n; i++) {
+            EXPECT_TRUE("who", t.req[i].tenant == back.req[i].tenant && t.req[i].priority == back.req[i].priority);
             EXPECT_UINT("time", t.req[i].at_us, back.req[i].at_us);
             EXPECT_TRUE("request", t.req[i].input == back.req[i].input && t.req[i].output == back.req[i].output &&
                                        t.req[i].n_ids == back.req[i].n_ids);
