@@ -15,7 +15,10 @@
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 
-enum { RECORD = 16384, FLUSH_BYTES = 65536, KEEP_BYTES = 4096 };
+enum {
+    RECORD = 16384, FLUSH_BYTES = 65536, KEEP_BYTES = 4096,
+    UPDATES_MAX = 64, UPDATES_US = 60000000, /* key updates of the peer, and the time that they may come in */
+};
 
 struct piece {
     struct wp_list link;
@@ -153,6 +156,29 @@ static bool shake(struct wp_tls_session *t)
     return !s->closing && t->state == WP_TLS_OPEN;
 }
 
+/* Each costs a new key and an answer, and OpenSSL takes any number of them. */
+static void on_message(int written, int version, int type, const void *p, size_t n, SSL *ssl, void *arg)
+{
+    struct wp_tls_session *t = arg;
+
+    (void)version;
+    (void)ssl;
+    t->updates += !written && type == SSL3_RT_HANDSHAKE && n > 0 && *(const uint8_t *)p == SSL3_MT_KEY_UPDATE;
+}
+
+static bool too_many_updates(struct wp_tls_session *t)
+{
+    uint64_t now = wp_loop_now_us(t->stream->loop);
+
+    if (t->updates <= UPDATES_MAX)
+        return false;
+    if (now - t->updates_us < UPDATES_US)
+        return true;
+    t->updates_us = now;
+    t->updates = 0;
+    return false;
+}
+
 static void ended(struct wp_tls_session *t)
 {
     struct wp_stream *s = t->stream;
@@ -177,6 +203,10 @@ static void deliver(struct wp_tls_session *t)
 
         ERR_clear_error();
         n = SSL_read(t->ssl, plain, sizeof plain);
+        if (too_many_updates(t)) {
+            failed(t, WP_EPROTO, "too many key updates");
+            return;
+        }
         if (n > 0) {
             s->ops->on_read(s, plain, (size_t)n);
             continue;
@@ -435,6 +465,9 @@ int wp_stream_tls(struct wp_stream *s, struct wp_tls *tls, struct wp_str name)
         return WP_ENOMEM;
     }
     SSL_set_bio(t->ssl, bio, bio);
+    SSL_set_msg_callback(t->ssl, on_message);
+    SSL_set_msg_callback_arg(t->ssl, t);
+    t->updates_us = wp_loop_now_us(s->loop);
     if (tls->server)
         SSL_set_accept_state(t->ssl);
     else

@@ -38,6 +38,8 @@ struct wp_tls_session {
     struct wp_list plain;  /* what was handed over and is not wrapped yet */
     struct wp_timer again; /* hands out what lay here while reading was stopped */
     enum wp_tls_state state;
+    uint64_t updates_us;   /* since when the peer's key updates are counted */
+    uint32_t updates;
     bool fin;     /* the peer's TCP has ended behind what is here */
     bool fin_due; /* ours is to end once all is wrapped */
     const char *why;
