@@ -7,6 +7,9 @@
 
 enum {
     STREAMS = 128,             /* at once on a connection */
+    STREAMS_KNOWN = 65536,     /* what nghttp2 is told: see say_streams() */
+    REFUSALS = 1000,           /* of streams beyond those, on a connection */
+    SETTINGS_FIRST = 9 + 2,    /* where the value of a SETTINGS frame's first entry is */
     STREAM_WINDOW = 262144,    /* bytes of a body that may lie here unread */
     CONNECTION_WINDOW = 1 << 20,
     SEND_MARK = 262144,        /* of the socket's queue: nghttp2 is asked for more below it */
@@ -25,44 +28,46 @@ static void no_over(struct wp_exchange *x, int rc)
 
 static const struct wp_exchange_ops nobody = {.on_over = no_over};
 
-/* What HTTP/1 would have refused by its grammar. */
-static bool clean_target(struct wp_str t)
+/* What HTTP/1 would have refused by its grammar: the status to do it with, or 0. */
+static int judge_fields(struct wp_h2_ex *x, const char **why)
 {
-    for (size_t i = 0; i < t.n; i++)
-        if ((unsigned char)t.p[i] <= ' ' || t.p[i] == 0x7F)
-            return false;
-    return t.n > 0 && t.p[0] == '/';
+    struct wp_head *h = &x->head;
+    struct wp_str host = wp_head_get(h, "host");
+
+    *why = "want a path, and nothing else, as the target";
+    if (!wp_path_ok(h->target) && !(wp_str_is(h->target, "*") && wp_str_is(h->method, "OPTIONS")))
+        return 400;
+    *why = "Host and :authority differ";
+    if (host.p && x->authority.p && !wp_str_eq(host, x->authority))
+        return 400;
+    *why = "a malformed host, or none";
+    if (!wp_host_ok(x->authority) || !wp_host_ok(host) || (!host.p && !x->authority.n))
+        return 400;
+    *why = "too many fields";
+    if (!host.p && h->n_fields == WP_FIELDS_MAX)
+        return 431;
+    *why = "an unknown expectation";
+    return wp_head_expects(h, &h->expect_continue) ? 0 : 417;
 }
 
 static void judge_head(struct wp_h2_ex *x, const char **why)
 {
     struct wp_head *h = &x->head;
-    struct wp_str host = wp_head_get(h, "host");
+    uint64_t n;
 
-    if (x->bad) {
-        *why = "the head is too long";
-    } else if (!clean_target(h->target)) {
-        x->bad = 400;
-        *why = "want a path";
-    } else if (host.p && x->authority.p && !wp_str_eq(host, x->authority)) {
-        x->bad = 400;
-        *why = "Host and :authority differ";
-    } else if (!host.p && x->authority.n && h->n_fields < WP_FIELDS_MAX) {
-        h->field[h->n_fields++] = (struct wp_field){WP_STR("host"), x->authority};
-    } else if (!host.p) {
-        x->bad = 400;
-        *why = "want a host";
-    }
     h->minor = 1;
     h->keep_alive = true;
     h->content_length = -1;
-    if (wp_head_get(h, "content-length").p) {
-        uint64_t n;
-
-        if (wp_str_u64(wp_head_get(h, "content-length"), &n) && n <= INT64_MAX)
-            h->content_length = (int64_t)n;
-    }
-    h->expect_continue = wp_head_has_token(h, "expect", "100-continue");
+    h->expect_continue = false;
+    *why = "the head is too long";
+    if (!x->bad)
+        x->bad = judge_fields(x, why);
+    if (x->bad)
+        return;
+    if (!wp_head_get(h, "host").p)
+        h->field[h->n_fields++] = (struct wp_field){WP_STR("host"), x->authority};
+    if (wp_str_u64(wp_head_get(h, "content-length"), &n) && n <= INT64_MAX)
+        h->content_length = (int64_t)n;
 }
 
 /* The head is whole. */
@@ -110,6 +115,17 @@ static int go_on(const struct wp_h2 *h)
     return h->c->state == WP_CONN_CLOSED ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
+/*
+ * One stream too many costs itself alone (RFC 9113 5.1.2: REFUSED_STREAM), and its client may try again.  nghttp2 would end the whole connection, once its
+ * client has acknowledged the limit.
+ */
+static int refuse_stream(struct wp_h2 *h, int32_t id)
+{
+    if (++h->n_refused > REFUSALS)
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    return nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct wp_h2 *h = arg;
@@ -117,6 +133,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
+    if (h->n_streams >= STREAMS)
+        return refuse_stream(h, frame->hd.stream_id);
     x = wp_h2_ex_new(h, frame->hd.stream_id);
     if (!x)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -306,7 +324,7 @@ static int session_new(struct wp_h2 *h)
 static int greet(struct wp_h2 *h)
 {
     const nghttp2_settings_entry mine[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS},
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_KNOWN}, /* the first: say_streams() */
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, h->c->server->conf.head_bytes},
     };
@@ -350,6 +368,16 @@ static void leave_if_over(struct wp_h2 *h)
     }
 }
 
+/* Our first frame is SETTINGS: the client is told the limit that on_begin_headers() keeps, instead of nghttp2's. */
+static void say_streams(struct wp_h2 *h, char *frame)
+{
+    const uint8_t value[4] = {0, 0, STREAMS >> 8, STREAMS & 255};
+
+    if (!h->greeted && frame[3] == NGHTTP2_SETTINGS)
+        memcpy(frame + SETTINGS_FIRST, value, sizeof value);
+    h->greeted = true;
+}
+
 /* One write for as many frames as there are, up to a buffer full. */
 static bool send_some(struct wp_h2 *h)
 {
@@ -370,6 +398,7 @@ static bool send_some(struct wp_h2 *h)
             break;
         }
         memcpy(batch + piece.n, p, (size_t)n);
+        say_streams(h, batch + piece.n);
         piece.n += (size_t)n;
     }
     h->inside = false;

@@ -10,7 +10,7 @@
  * STREAM_WINDOW bytes, which are kept.  The connection's window is given back as bytes arrive: one
  * stream that is paused does not stop the others.
  *
- * Limits: STREAMS at once; heads as for HTTP/1; nghttp2's own on CONTINUATION frames, resets, PING and SETTINGS floods (a client that
+ * Limits: STREAMS at once, one more is REFUSED_STREAM; heads as for HTTP/1; nghttp2's own on CONTINUATION frames, resets, PING and SETTINGS floods (a client that
  * goes beyond gets GOAWAY); per stream the deadlines of wp_server_conf.
  * Source: RFC 9113.
  */
@@ -29,6 +29,8 @@ struct wp_h2 { /* a connection */
     size_t n_untold; /* handlers that wait for on_over: the connection's memory waits for them */
     bool inside;  /* nghttp2 is calling back: sending waits */
     bool leaving; /* GOAWAY is said */
+    bool greeted; /* our SETTINGS are */
+    unsigned n_refused; /* streams beyond the limit */
 };
 
 /* A stream with its exchange; lives until its handler has been told on_over and nghttp2 has closed it. */

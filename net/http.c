@@ -38,6 +38,72 @@ bool wp_head_has_token(const struct wp_head *h, const char *name, const char *to
     return fields_have(h, name, wp_str_of(token));
 }
 
+bool wp_head_expects(const struct wp_head *h, bool *wanted)
+{
+    static const struct wp_str hundred = {"100-continue", 12};
+    struct wp_str list, part;
+
+    *wanted = false;
+    for (size_t i = 0; i < h->n_fields; i++) {
+        if (!wp_str_iis(h->field[i].name, "expect"))
+            continue;
+        list = h->field[i].value;
+        while (wp_str_split(&list, ',', &part)) {
+            part = wp_str_trim(part);
+            if (part.n && !wp_str_ieq(part, hundred))
+                return false;
+            *wanted = *wanted || part.n;
+        }
+    }
+    return true;
+}
+
+static bool host_byte(unsigned char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
+           (c && strchr("-._~%!$&'()*+;=", c));
+}
+
+/* The length of the host itself; 0: it is none. */
+static size_t host_length(struct wp_str host)
+{
+    size_t i = 0;
+
+    if (host.p[0] != '[') {
+        while (i < host.n && host_byte((unsigned char)host.p[i]))
+            i++;
+        return i;
+    }
+    for (i = 1; i < host.n && host.p[i] != ']'; i++)
+        if (!host.p[i] || !strchr("0123456789abcdefABCDEF:.", host.p[i]))
+            return 0;
+    return i == host.n || i == 1 ? 0 : i + 1;
+}
+
+bool wp_host_ok(struct wp_str host)
+{
+    size_t n = host.n ? host_length(host) : 0;
+    uint64_t port = 0;
+
+    if (n == 0 || n == host.n)
+        return n == host.n;
+    if (host.p[n] != ':' || host.n - n > 6)
+        return false;
+    return host.n - n == 1 ||
+           (wp_str_u64((struct wp_str){host.p + n + 1, host.n - n - 1}, &port) && port <= 65535);
+}
+
+bool wp_path_ok(struct wp_str target)
+{
+    for (size_t i = 0; i < target.n; i++) {
+        unsigned char c = (unsigned char)target.p[i];
+
+        if (c <= ' ' || c >= 127 || c == '#')
+            return false;
+    }
+    return target.n > 0 && target.p[0] == '/';
+}
+
 struct wp_str wp_target_path(struct wp_str target)
 {
     const char *q = target.n ? memchr(target.p, '?', target.n) : NULL;

@@ -36,6 +36,13 @@ struct wp_head {
 struct wp_str wp_head_get(const struct wp_head *h, const char *name);
 bool wp_head_has_token(const struct wp_head *h, const char *name, const char *token); /* in a comma list */
 
+/* Whether all that is expected (Expect) is 100-continue; *wanted: that is. */
+bool wp_head_expects(const struct wp_head *h, bool *wanted);
+/* host, host:port, [v6]:port; no user, no list.  Empty is legal for a target that has no authority. */
+bool wp_host_ok(struct wp_str host);
+/* A path with its query, as it stands in a request line: begins with '/', visible bytes of ASCII, no fragment. */
+bool wp_path_ok(struct wp_str target);
+
 /* The path of a target, without query; the query without its '?', absent when none. */
 struct wp_str wp_target_path(struct wp_str target);
 struct wp_str wp_target_query(struct wp_str target);

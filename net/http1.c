@@ -215,9 +215,14 @@ static bool read_framing(struct wp_head *h, struct verdict *v)
         return false;
     h->keep_alive = !wp_head_has_token(h, "connection", "close") &&
                     (h->minor == 1 || wp_head_has_token(h, "connection", "keep-alive"));
-    if (h->minor == 1)
-        h->expect_continue = wp_str_iis(wp_head_get(h, "expect"), "100-continue");
     return true;
+}
+
+/* HTTP/1.0 has no interim answers, and so no expectations. */
+static bool read_expect(struct wp_head *h, struct verdict *v)
+{
+    return h->minor == 0 || wp_head_expects(h, &h->expect_continue) ||
+           unknown(v, 417, "an unknown expectation");
 }
 
 /* "HTTP/1.1" */
@@ -232,42 +237,6 @@ static bool read_version(struct wp_str s, int *minor, struct verdict *v)
     return true;
 }
 
-/* host, host:port, [v6]:port; no user, no list.  Empty is legal for a target that has no authority.
- */
-static bool host_ok(struct wp_str host)
-{
-    static const char others[] = "-._~%!$&'()*+;=";
-    size_t i = 0;
-
-    if (host.n && host.p[0] == '[') {
-        for (i = 1; i < host.n && host.p[i] != ']'; i++)
-            if (!strchr("0123456789abcdefABCDEF:.", host.p[i]) || !host.p[i])
-                return false;
-        if (i == host.n || i == 1)
-            return false;
-        i++;
-    } else {
-        for (; i < host.n && host.p[i] != ':'; i++) {
-            unsigned char c = (unsigned char)host.p[i];
-
-            if (!c || c >= 127 || (!tchar(c) && !strchr(others, c)) || strchr("#^`|", c))
-                return false;
-        }
-        if (i == 0 && host.n)
-            return false; /* ":80" */
-    }
-    if (i < host.n) {
-        uint64_t port = 0;
-
-        if (host.p[i] != ':' || host.n - i > 6)
-            return false;
-        if (host.n - i > 1 &&
-            (!wp_str_u64((struct wp_str){host.p + i + 1, host.n - i - 1}, &port) || port > 65535))
-            return false;
-    }
-    return true;
-}
-
 static bool read_host(struct wp_head *h, struct verdict *v)
 {
     size_t n = count(h, "host");
@@ -276,7 +245,7 @@ static bool read_host(struct wp_head *h, struct verdict *v)
         return bad(v, "several Host");
     if (n == 0)
         return h->minor == 0 || bad(v, "HTTP/1.1 without Host");
-    return host_ok(wp_head_get(h, "host")) || bad(v, "a malformed Host");
+    return wp_host_ok(wp_head_get(h, "host")) || bad(v, "a malformed Host");
 }
 
 /* An absolute target becomes its path, and its authority takes the place of Host (RFC 9112 3.2.2).
@@ -287,7 +256,7 @@ static bool read_absolute(struct wp_head *h, size_t scheme, struct verdict *v)
 
     for (authority.n = 0; authority.n < rest.n && !strchr("/?", rest.p[authority.n]); authority.n++)
         ;
-    if (authority.n == 0 || !host_ok(authority))
+    if (authority.n == 0 || !wp_host_ok(authority))
         return bad(v, "a malformed authority in the target");
     rest.p += authority.n;
     rest.n -= authority.n;
@@ -361,7 +330,7 @@ static bool read_request(const char *p, size_t n, struct wp_head *h, struct verd
     struct wp_str rest = {p, n};
 
     if (!read_request_line(cut_line(&rest), h, v) || !read_fields(rest, h, v) ||
-        !read_framing(h, v) || !read_host(h, v) || !read_target(h, v))
+        !read_framing(h, v) || !read_host(h, v) || !read_target(h, v) || !read_expect(h, v))
         return false;
     switch (ask_llhttp(HTTP_REQUEST, p, n)) {
     case HPE_OK:

@@ -18,7 +18,7 @@
  * Looks for a whole head at the start of p[n].
  * Returns its length with the empty line, 0 when it has not ended yet, or a negative code: WP_EPROTO (answer 400,
  * *why has the reason as static text), WP_ETOOBIG past max bytes or past WP_FIELDS_MAX fields (431), WP_ENOTSUP (a version other
- * than 1.0 and 1.1: 505; a transfer coding we do not know: 501; *status says which).  `from` is how far an earlier call has looked, to keep the cost linear; start with 0, it is updated.
+ * than 1.0 and 1.1: 505; a transfer coding we do not know: 501; an Expect of anything but 100-continue: 417; *status says which).  `from` is how far an earlier call has looked, to keep the cost linear; start with 0, it is updated.
  * Empty lines before a request line are skipped (RFC 9112 2.2), and counted in the length.
  */
 long wp_http1_request(const char *p, size_t n, size_t max, size_t *from, struct wp_head *h, int *status,

@@ -135,6 +135,8 @@ static const char *refusal_code(int status)
         return "request_timeout";
     case 413:
         return "body_too_large";
+    case 417:
+        return "expectation_failed";
     case 431:
         return "head_too_large";
     case 501:
