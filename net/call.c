@@ -182,6 +182,7 @@ static void final_head(struct call *c, const struct wp_head *h)
 {
     heard_final(c);
     c->state = CALL_BODY;
+    alive(c);
     c->framing = wp_http1_response_body(h, c->is_head);
     c->left = c->framing == WP_BODY_LENGTH ? (uint64_t)h->content_length : 0;
     c->keep = h->keep_alive && c->framing != WP_BODY_UNTIL_CLOSE;
@@ -312,7 +313,8 @@ static void on_read(void *holder, const char *p, size_t n)
     size_t used = 0;
 
     c->heard = true;
-    alive(c);
+    if (c->state == CALL_BODY)
+        alive(c); /* a head that drips, and interim answers, are no answer yet */
     if (c->uplink->in.n == 0)
         used = feed(c, p, n);
     if (!c->over && used < n) {

@@ -304,8 +304,7 @@ static int check_value(struct scan *s, unsigned room)
     bool done;
     int rc;
 
-    l.n = 0;
-    l.bits[0] = l.bits[1] = 0;
+    l.n = 0; /* bits beyond it say nothing */
     do {
         blanks(s);
         if (l.n > 0 && digit(s) && !in_object(&l)) {

@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { WP_JSON_DEPTH = 128 };
+enum { WP_JSON_DEPTH = 1024 }; /* what common parsers of engines take, and no stack is used */
 enum wp_json_kind {
     WP_JSON_ABSENT,
     WP_JSON_NULL,

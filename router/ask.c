@@ -202,7 +202,7 @@ enum wp_route_kind wp_ask_guess(struct wp_str body)
     struct wp_json m[5];
     struct wp_err err;
 
-    if (wp_json_members(body, names, 5, m, &err) < 0)
+    if (wp_json_members(wp_body_text(body), names, 5, m, &err) < 0)
         return WP_ROUTE_PLAIN;
     for (int i = 0; i < 5; i++)
         if (m[i].kind != WP_JSON_ABSENT)

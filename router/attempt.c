@@ -10,7 +10,10 @@
 #include "router/request_inner.h"
 
 #include "base/clock.h"
+#include "router/edit.h"
 #include "router/forward.h"
+
+#include <math.h>
 
 bool wp_request_place(struct wp_request *r, struct wp_placement *p, struct wp_hold *hold, enum wp_place_result *result, const char **why,
                       uint64_t *retry_us)
@@ -100,15 +103,21 @@ bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome 
     return true;
 }
 
-/* A whole answer comes at the end of its generation: its first byte may take as long as the tokens it asked for. */
+/*
+ * How long an answer may keep us waiting: the limit, twice what the prompt should take there, and where the answer comes whole, at
+ * the end of its generation, the time of the tokens that it asked for.  Six times the limit in all at most: whatever is asked for, an engine that
+ * is silent is given up in a time that the operator knows.
+ */
 static uint64_t first_byte_us(const struct wp_request *r)
 {
     const struct wp_config *conf = r->settings->conf;
+    uint64_t limit = conf->limits.first_byte_us;
     uint32_t tokens = wp_body_max_tokens(&r->ask.json);
+    double more = isfinite(r->place->ttft_us) ? 2 * r->place->ttft_us : 0;
 
-    if (!conf->limits.first_byte_us || r->ask.json.stream.kind == WP_JSON_TRUE)
-        return conf->limits.first_byte_us;
-    return conf->limits.first_byte_us + (uint64_t)(tokens ? tokens : 4096) * conf->slo.itl_us;
+    if (r->ask.json.stream.kind != WP_JSON_TRUE)
+        more += (double)(tokens ? tokens : 4096) * (double)conf->slo.itl_us;
+    return limit + (uint64_t)fmin(fmax(more, 0), 5.0 * (double)limit);
 }
 
 /* The target behind the worker's base path; absent when out of memory. */
@@ -138,7 +147,6 @@ void wp_request_dispatch(struct wp_request *r)
         .tls = w->tls,
         .method = r->x->head->method,
         .field = field,
-        .body = r->body,
         .connect_us = conf->limits.connect_us,
         .first_byte_us = first_byte_us(r),
         .idle_us = conf->limits.idle_us,
@@ -147,7 +155,8 @@ void wp_request_dispatch(struct wp_request *r)
         .user = r,
     };
 
-    spec.target = target_on(r, w);
+    spec.target = r->attempts == 0 || wp_request_edit_again(r) == 0 ? target_on(r, w) : (struct wp_str){0};
+    spec.body = r->body;
     r->attempts++;
     wp_worker_unref(r->tried);
     r->tried = wp_worker_ref(w);

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* rc: of the edits so far. */
+/* Takes ownership of b.  rc: of the edits so far. */
 static int take_edited(struct wp_request *r, struct wp_buf *b, int rc)
 {
     struct wp_blob *edited = NULL;
@@ -21,7 +21,10 @@ static int take_edited(struct wp_request *r, struct wp_buf *b, int rc)
     if (edited) {
         /* What was read of the old text is not read again but for its kinds and lengths: it stays
          * until the arena goes. */
-        r->unedited = r->body;
+        if (r->unedited)
+            wp_blob_unref(r->body); /* of the attempt before */
+        else
+            r->unedited = r->body;
         r->body = edited;
     }
     wp_buf_fini(b);
@@ -36,6 +39,16 @@ static int strip_report_mode(struct wp_json xargs, struct wp_buf *out)
     static const struct wp_json_edit gone = {"kv_cache_report_mode", {0}};
 
     return wp_json_splice(out, (struct wp_str){xargs.p, xargs.n}, &gone, 1);
+}
+
+/* The body as it came, with these edits; a mark before it stays. */
+static int splice_body(struct wp_request *r, struct wp_buf *b, const struct wp_json_edit edit[], size_t n)
+{
+    const struct wp_blob *came = r->unedited ? r->unedited : r->body;
+    struct wp_str body = {came->p, came->n}, text = wp_body_text(body);
+    int rc = wp_buf_add(b, body.p, body.n - text.n);
+
+    return rc ? rc : wp_json_splice(b, text, edit, n);
 }
 
 /* JSON: the model behind an alias, request ids, what would make the index drift. */
@@ -67,7 +80,7 @@ static int edit_json(struct wp_request *r)
         edit[n++] = (struct wp_json_edit){"stream_options", WP_STR(WP_UNASKED_OPTIONS)};
     if (n == 0)
         return 0;
-    rc = rc ? rc : wp_json_splice(&b, (struct wp_str){r->body->p, r->body->n}, edit, n);
+    rc = rc ? rc : splice_body(r, &b, edit, n);
     wp_buf_fini(&name);
     wp_buf_fini(&xargs);
     return take_edited(r, &b, rc);
@@ -93,4 +106,11 @@ static int edit_form(struct wp_request *r)
 int wp_request_edit(struct wp_request *r, bool form)
 {
     return form ? edit_form(r) : edit_json(r);
+}
+
+int wp_request_edit_again(struct wp_request *r)
+{
+    bool named = r->ask.json.request_id.kind == WP_JSON_STRING || r->ask.json.rid.kind == WP_JSON_STRING;
+
+    return named ? edit_json(r) : 0;
 }

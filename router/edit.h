@@ -14,5 +14,7 @@
  * has changed.
  */
 int wp_request_edit(struct wp_request *r, bool form);
+/* For a further attempt: its ids are new, because the engine may still be at work on the one before.  Errors: as above. */
+int wp_request_edit_again(struct wp_request *r);
 
 #endif

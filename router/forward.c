@@ -125,6 +125,8 @@ size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_M
             (r->place->n_ranks > 1 && wp_str_iis(name, "x-data-parallel-rank")))
             continue;
         out[n++] = h->field[i];
+        if (r->unasked && wp_str_iis(name, "accept-encoding"))
+            out[n - 1].value = WP_STR("identity"); /* an event that is to be taken out must be found */
     }
     want = n + 2 + (w->conf.api_key[0] != 0) + (r->place->n_ranks > 1);
     if (r->place->n_ranks > 1)

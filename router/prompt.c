@@ -18,11 +18,18 @@
 static const char *const names[] = {MEMBERS(NAME)};
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
+struct wp_str wp_body_text(struct wp_str body)
+{
+    size_t mark = body.n >= 3 && memcmp(body.p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+
+    return (struct wp_str){body.p + mark, body.n - mark};
+}
+
 int wp_body_read(struct wp_body *b, struct wp_str text, struct wp_err *err)
 {
     struct wp_json found[N_NAMES];
     size_t i = 0;
-    int rc = wp_json_members(text, names, N_NAMES, found, err);
+    int rc = wp_json_members(wp_body_text(text), names, N_NAMES, found, err);
 
     if (rc < 0)
         return rc;

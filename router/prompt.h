@@ -34,6 +34,8 @@ struct wp_body {
         continue_final_message, add_special_tokens, truncate_prompt_tokens, prompt_embeds, stream_options;
 };
 
+/* A body behind the byte order mark that some clients begin with, and engines pass over (RFC 8259 8.1). */
+struct wp_str wp_body_text(struct wp_str body);
 /* Errors: WP_ESYNTAX, WP_ETOOBIG, WP_EINVAL as wp_json_members(). */
 int wp_body_read(struct wp_body *b, struct wp_str text, struct wp_err *err);
 /* The name of a member that steers an engine and is not the client's to set, or NULL. */

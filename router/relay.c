@@ -313,19 +313,29 @@ void wp_relay_init(struct wp_request *r)
     wp_timer_init(&r->hold, on_hold_end, r);
 }
 
+static bool coded(const struct wp_head *h)
+{
+    struct wp_str coding = wp_head_get(h, "content-encoding");
+
+    return coding.n && !wp_str_iis(coding, "identity");
+}
+
 static void on_head(struct wp_call *c, const struct wp_head *h)
 {
     struct wp_request *r = c->user;
     struct wp_field field[WP_FORWARD_MAX];
     struct wp_str type = wp_head_get(h, "content-type");
     struct wp_held_head head = {.reason = h->reason, .field = field, .length = h->chunked ? -1 : h->content_length};
+    bool waits;
 
     if (c != r->call || !r->x || try_elsewhere(r, h))
         return;
     r->status = h->status;
     r->is_sse = type.n >= 17 && wp_str_iis((struct wp_str){type.p, 17}, "text/event-stream");
     head.n = wp_forward_answer(r, h, field);
-    if (!r->is_sse || !hold(r, &head))
+    waits = r->is_sse;
+    r->is_sse = waits && !coded(h); /* from here on it says that we can read it and write into it */
+    if (!waits || !hold(r, &head))
         pass_head(r, &head);
 }
 

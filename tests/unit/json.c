@@ -128,7 +128,9 @@ static void depth_is_bounded(void)
         EXPECT_INT("64", 0, nested(64, mixed, &err));
         EXPECT_INT("65", 0, nested(65, mixed, &err));
         EXPECT_INT("128", 0, nested(128, mixed, &err));
-        EXPECT_INT("129", WP_ETOOBIG, nested(129, mixed, &err));
+        EXPECT_INT("129", 0, nested(129, mixed, &err));
+        EXPECT_INT("1024", 0, nested(1024, mixed, &err));
+        EXPECT_INT("1025", WP_ETOOBIG, nested(1025, mixed, &err));
         EXPECT_INT("100,000", WP_ETOOBIG, nested(100000, mixed, &err));
     }
 }
