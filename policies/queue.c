@@ -224,6 +224,18 @@ struct wp_queue_item *wp_queue_last(const struct wp_queue *q, double *share)
     return most ? WP_CONTAINER(most->list.prev, struct wp_queue_item, link) : NULL;
 }
 
+/* Whether b has less right to its place than a: a worse rank, a tenant that has more, or it came later. */
+static bool gives_way(const struct wp_queue *q, const struct wp_queue_item *a,
+                      const struct wp_queue_item *b)
+{
+    const struct wp_queue_tenant *s = &q->tenant[a->tenant], *t = &q->tenant[b->tenant];
+    double x = (double)s->held / s->weight, y = (double)t->held / t->weight;
+
+    if (a->rank != b->rank)
+        return b->rank > a->rank;
+    return x != y ? y > x : b->number > a->number;
+}
+
 struct wp_queue_item *wp_queue_below(const struct wp_queue *q, uint32_t rank)
 {
     struct wp_queue_item *last = NULL;
@@ -233,8 +245,7 @@ struct wp_queue_item *wp_queue_below(const struct wp_queue *q, uint32_t rank)
     {
         struct wp_queue_item *it = WP_CONTAINER(at, struct wp_queue_item, link);
 
-        if (it->rank > rank && (!last || it->rank > last->rank ||
-                                (it->rank == last->rank && it->number > last->number)))
+        if (it->rank > rank && (!last || gives_way(q, last, it)))
             last = it;
     }
     return last;

@@ -135,8 +135,7 @@ bool wp_queue_alone(const struct wp_queue *q,
 /* Who has to go when the queue is full: the last to come of the tenant with the most held a weight,
  * which *share is; NULL: nobody is held. */
 struct wp_queue_item *wp_queue_last(const struct wp_queue *q, double *share);
-/* The last to come of those with the highest rank, when that is above `rank`; NULL: none is.  Cost:
- * O(held). */
+/* Of those with the highest rank, when that is above `rank`, the last to come of the tenant with the most; NULL: none is.  Cost: O(held). */
 struct wp_queue_item *wp_queue_below(const struct wp_queue *q, uint32_t rank);
 double wp_queue_share(const struct wp_queue *q,
                       struct wp_queue_who who); /* what its tenant's would be with one more */

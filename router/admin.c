@@ -255,7 +255,9 @@ static void undrain_worker(struct admin_call *c)
 
 static void explain_asked(struct admin_call *c)
 {
+    struct wp_tenant *tenant = wp_tenant_enter(router_of(c)->tenants, c->x->head, NULL);
     struct wp_buf b = {0};
+    int priority = 0;
     struct wp_want want = {
         .model = &c->ask.model,
         .prompt = &c->ask.prompt,
@@ -264,7 +266,15 @@ static void explain_asked(struct admin_call *c)
         .session_key = wp_session_key(c->x->head, &c->ask.json),
     };
 
-    answer(c, wp_fleet_explain(router_of(c)->fleet, &want, &b), "application/json", &b);
+    if (!tenant || !wp_priority_of(c->x->head, NULL, &priority)) {
+        say(c, 400, "bad_header", NULL, "Want a tenant's name of 1 to 64 printable characters, and a priority from -100 to 100.");
+    } else {
+        want.tenant = tenant;
+        want.priority = priority;
+        want.who = wp_tenant_who(tenant, priority, c->ask.tokens);
+        answer(c, wp_fleet_explain(router_of(c)->fleet, &want, &b), "application/json", &b);
+    }
+    wp_tenant_leave(router_of(c)->tenants, tenant);
 }
 
 static void on_tokens(struct wp_tokens_wait *w, enum wp_tokens_result result, struct wp_blob *tokens)

@@ -131,6 +131,13 @@ static const struct wp_conf_key limits_rows[] = {
     {0},
 };
 
+static const struct wp_conf_key tenant_rows[] = {
+    ROW("header", STR, "x-warmpath-tenant", "header that names a request's tenant; empty: none does", C(tenants.header), .check = wp_check_header),
+    ROW("weights", PAIRS, NULL, "shares of tenants against each other: {team-a: 4}; others have 1", C(tenants.weights)),
+    ROW("most", U32, "1024", "tenants without a weight that have a share of their own at a time; beyond, they share; 0: all of them are one tenant", C(tenants.most), RANGE(0, 1024)),
+    {0},
+};
+
 static const struct wp_conf_key retry_rows[] = {
     ROW("attempts", U32, "2", "tries on other workers after the first has failed", C(retry.attempts), RANGE(0, 16)),
     ROW("budget", DOUBLE, "0.1", "share of requests that may be tried again", C(retry.budget), RANGE(0, 1)),
@@ -168,6 +175,7 @@ static const struct wp_conf_key rows[] = {
     TABLE("policy", policy_rows),
     TABLE("slo", slo_rows),
     TABLE("limits", limits_rows),
+    TABLE("tenants", tenant_rows),
     TABLE("retry", retry_rows),
     TABLE("health", health_rows),
     TABLE("index", index_rows),
@@ -175,7 +183,7 @@ static const struct wp_conf_key rows[] = {
     TABLE("log", log_rows),
     ROW("doctor", BOOL, "true", "looks for clients that break their own prefix cache: GET /doctor", C(doctor)),
     ROW("threads", U32, "1", "loops that serve, one a thread; needs a restart", C(threads), RESTART, RANGE(1, 256)),
-    LATER("discovery"), LATER("tiers"), LATER("links"), LATER("tenants"), LATER("share"), LATER("transfer"),
+    LATER("discovery"), LATER("tiers"), LATER("links"), LATER("share"), LATER("transfer"),
     {0},
 };
 /* clang-format on */

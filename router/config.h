@@ -116,6 +116,11 @@ struct wp_config {
         char *file; /* "": none */
         uint64_t max_bytes;
     } record;
+    struct {
+        char *header;   /* that names a request's tenant; "": none does */
+        char **weights; /* name=weight, ends with NULL */
+        uint32_t most;  /* names without a weight that have a share of their own at a time */
+    } tenants;
     bool doctor; /* clients that break their own prefix cache are looked for */
     uint32_t threads;
 };

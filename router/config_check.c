@@ -7,6 +7,7 @@
 #include "net/tls.h"
 #include "policies/profile.h"
 #include "router/keys.h"
+#include "router/tenants.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -85,6 +86,15 @@ int wp_check_path(const char *text, struct wp_err *err)
     return *text == '/'
                ? 0
                : wp_fail(err, WP_EINVAL, "want a path that starts with /, got \"%.64s\"", text);
+}
+
+int wp_check_header(const char *text, struct wp_err *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~";
+
+    if (strspn(text, letters) == strlen(text) && strlen(text) <= 128)
+        return 0;
+    return wp_fail(err, WP_EINVAL, "want the name of a header, got \"%.64s\"", text);
 }
 
 /* One of known[n]; later[n_later] are the names of later versions. */
@@ -332,11 +342,28 @@ static void check_models(struct wp_conf *conf, const struct wp_config *c)
         }
 }
 
+static void check_tenants(struct wp_conf *conf, const struct wp_config *c)
+{
+    for (char **w = c->tenants.weights; *w; w++) {
+        const char *eq = strchr(*w, '=');
+        struct wp_str name = {*w, (size_t)(eq - *w)};
+        double weight;
+        char key[160];
+
+        snprintf(key, sizeof key, "tenants.weights.%.*s", (int)(name.n < 128 ? name.n : 128), name.p);
+        if (!wp_tenant_name_ok(name))
+            wp_conf_error(conf, key, "want a name of 1 to %d printable characters without quotes", WP_TENANT_NAME);
+        else if (!wp_tenant_weight(eq + 1, &weight))
+            wp_conf_error(conf, key, "want a number from 0.001 to 1000000, got \"%.64s\"", eq + 1);
+    }
+}
+
 void wp_config_check(struct wp_conf *conf, struct wp_config *c)
 {
     check_listen(conf, c);
     check_workers(conf, c);
     check_models(conf, c);
+    check_tenants(conf, c);
     if (c->limits.bodies_total_bytes < c->limits.body_bytes)
         wp_conf_error(conf, "limits.bodies_total_bytes",
                       "want at least limits.body_bytes, %llu, got %llu",

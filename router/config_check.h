@@ -13,6 +13,7 @@ int wp_check_events(const char *text, struct wp_err *err);   /* or "none" */
 int wp_check_url(const char *text, struct wp_err *err);     /* http://host:port[/base] */
 int wp_check_ca(const char *text, struct wp_err *err);      /* a PEM file of authorities */
 int wp_check_id(const char *text, struct wp_err *err); /* may stand in a path and in a header */
+int wp_check_header(const char *text, struct wp_err *err);
 int wp_check_path(const char *text, struct wp_err *err);
 int wp_check_engine(const char *text, struct wp_err *err);
 int wp_check_policy(const char *text, struct wp_err *err);

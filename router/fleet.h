@@ -10,6 +10,7 @@
 
 #include "index/history.h"
 #include "index/index.h"
+#include "policies/queue.h"
 #include "router/prompt.h"
 #include "router/record.h"
 #include "router/worker.h"
@@ -92,6 +93,8 @@ int wp_fleet_models_json(struct wp_fleet *f, struct wp_str id, bool (*may)(const
 void wp_fleet_learn_tokens(struct wp_fleet *f, struct wp_str base, uint64_t bytes, uint64_t tokens);
 
 struct wp_placement;
+struct wp_tenant;
+struct wp_hold_line;
 struct wp_want {
     const char *id;                    /* the client's request id, for the record; NULL: none */
     const struct wp_model_info *model; /* NULL: whatever `only` serves */
@@ -100,6 +103,10 @@ struct wp_want {
     uint32_t max_tokens;
     uint32_t sequences;       /* that the engine runs for it; 0 counts as 1 */
     uint64_t session_key;
+    struct wp_queue_who who;        /* its place among those who wait (router/tenants.h) */
+    const struct wp_tenant *tenant; /* for the record; NULL: none */
+    int priority;
+    const double *held_us;          /* for the record: how long it was held; NULL: it was not */
     struct wp_worker *const *avoid; /* workers that failed this request already */
     size_t n_avoid;
     bool ranked;            /* the client chose the rank, and may */
@@ -111,7 +118,7 @@ struct wp_want {
 enum wp_place_result {
     WP_PLACED,
     WP_PLACE_NOBODY,  /* no worker is ready: 503 */
-    WP_PLACE_BUSY,    /* all that are ready are at limits.per_worker: 429 */
+    WP_PLACE_BUSY,    /* all that are ready are at limits.per_worker, or as many wait as may: 429 */
     WP_PLACE_TOO_LONG, /* the prompt fits none, not even one that is away: 400 */
     WP_PLACE_HELD      /* no worker is free: it waits here (router/hold.h) */
 };
@@ -141,6 +148,9 @@ struct wp_placement {
     bool whole;              /* set before wp_fleet_first(): what came is a whole answer, and not a first token */
     bool waits;              /* something was ahead of it */
     double low_us, high_us;  /* nine times of ten its first token comes between these; NaN: no prediction */
+    struct wp_hold_line *line; /* whose queue its tokens are charged to; NULL: none */
+    struct wp_queue_who who;
+    uint64_t charged;          /* of its answer */
     int64_t told_prompt, told_cached; /* the answer's usage, whatever the prompt's form; negative: not said */
 };
 
@@ -152,6 +162,8 @@ enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_
 enum wp_place_result wp_fleet_place(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, const char **why,
                                     uint64_t *retry_after_us);
 void wp_fleet_first(struct wp_fleet *f, struct wp_placement *p);             /* its first token came */
+/* The answer had so many tokens in all; after its end, too. */
+void wp_fleet_answered(struct wp_fleet *f, struct wp_placement *p, uint64_t tokens);
 void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n); /* and more */
 /* Ends it, with what it says about the worker; the reference is dropped.  rest_us: the pause that a busy engine asked for, or 0. */
 void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o, uint64_t rest_us);

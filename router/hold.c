@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "router/fleet_inner.h"
+#include "router/tenants.h"
 
 #include <math.h>
 
@@ -18,7 +19,7 @@ static struct wp_queue_conf conf_of(const struct wp_fleet *f)
 {
     const struct wp_policy_conf *c = &f->conf->policy.conf;
 
-    return (struct wp_queue_conf){.max = LINE_MOST, .hold_us = c->hold_us, .age = c->age, .most_us = c->hold_most_us};
+    return (struct wp_queue_conf){.max = LINE_MOST, .hold_us = c->hold_us, .age = c->age, .most_us = c->hold_most_us, .tenants = WP_TENANTS};
 }
 
 enum { SHOWN_SAMPLES = 16 };
@@ -29,19 +30,27 @@ static bool is_on(const struct wp_fleet *f)
     return f->policy->ops->holds && f->conf->policy.conf.hold_max > 0 && f->conf->limits.queue > 0;
 }
 
+static struct wp_hold_line *find_line(struct wp_fleet *f, struct wp_str model)
+{
+    WP_LIST_EACH(&f->lines, at)
+    {
+        struct wp_hold_line *l = WP_CONTAINER(at, struct wp_hold_line, link);
+
+        if (wp_str_is(model, l->model))
+            return l;
+    }
+    return NULL;
+}
+
 /* NULL: no memory, or more models than anybody serves. */
 static struct wp_hold_line *line_of(struct wp_fleet *f, struct wp_str model)
 {
     const struct wp_queue_conf conf = conf_of(f);
-    struct wp_hold_line *l;
+    struct wp_hold_line *l = find_line(f, model);
     struct wp_err err;
 
-    WP_LIST_EACH(&f->lines, at)
-    {
-        l = WP_CONTAINER(at, struct wp_hold_line, link);
-        if (wp_str_is(model, l->model))
-            return l;
-    }
+    if (l)
+        return l;
     if (f->n_lines == LINES_MAX || !(l = wp_calloc(1, sizeof *l)))
         return NULL;
     l->model = wp_strndup(model.p, model.n);
@@ -126,8 +135,116 @@ static bool is_shown(const struct wp_fleet *f, size_t n)
     return true;
 }
 
+/* ---- tokens ---- */
+
+void wp_fleet_charge_to(struct wp_fleet *f, struct wp_placement *p, const struct wp_want *want)
+{
+    p->line = f->n_lines ? find_line(f, want->model->base) : NULL;
+    p->who = want->who;
+}
+
+void wp_fleet_charge_prompt(struct wp_placement *p, uint64_t now_us)
+{
+    if (p->line)
+        wp_queue_charge(&p->line->queue, p->who, p->who.tokens, now_us);
+}
+
+void wp_fleet_charge(struct wp_placement *p, uint64_t tokens, uint64_t now_us)
+{
+    if (!p->line)
+        return;
+    p->charged += tokens;
+    wp_queue_charge(&p->line->queue, p->who, tokens, now_us);
+}
+
+/* ---- in ---- */
+
+static void let_go(struct wp_fleet *f, struct wp_hold *h, uint64_t now_us)
+{
+    h->line = NULL;
+    h->held_us = now_us > h->since_us ? (double)(now_us - h->since_us) : 0;
+    f->n_held--;
+    wp_observe(f->queue_wait, h->held_us / 1e6);
+    if (h->want->tenant)
+        wp_gauge_add(h->want->tenant->count.held, -1);
+}
+
+/* When it makes sense to come again: when the predicted wait is over. */
+static uint64_t retry_in(const struct wp_fleet *f, const struct wp_hold_line *l, struct wp_queue_who who, double cost_us, double least_us)
+{
+    double us = wp_queue_expect_us(&l->queue, who, cost_us);
+
+    if (isnan(us))
+        us = least_us;
+    return us < 3.6e9 ? (uint64_t)us : f->conf->health.interval_us;
+}
+
+static void refuse_held(struct wp_fleet *f, struct wp_hold_line *l, struct wp_hold *h, const char *why, uint64_t now_us)
+{
+    wp_queue_del(&l->queue, &h->item);
+    let_go(f, h, now_us);
+    if (h->want->tenant)
+        wp_count(h->want->tenant->count.refused, 1);
+    h->result = WP_PLACE_BUSY;
+    h->why = why;
+    h->retry_us = retry_in(f, l, h->want->who, h->item.cost_us, INFINITY);
+    h->placed(h->arg);
+}
+
+/* All places are taken.  True: somebody who has less right to one has given it up. */
+static bool make_room(struct wp_fleet *f, struct wp_hold_line *line, struct wp_queue_who who, uint64_t now_us)
+{
+    struct wp_queue_item *it = wp_queue_below(&line->queue, who.rank);
+    double own = wp_queue_share(&line->queue, who), most = 0;
+
+    if (it) {
+        refuse_held(f, line, WP_CONTAINER(it, struct wp_hold, item), "queue", now_us);
+        return true;
+    }
+    WP_LIST_EACH(&f->lines, at)
+    {
+        struct wp_hold_line *l = WP_CONTAINER(at, struct wp_hold_line, link);
+        double share;
+        struct wp_queue_item *last = wp_queue_last(&l->queue, &share);
+
+        if (share > most) {
+            most = share;
+            it = last;
+            line = l;
+        }
+    }
+    if (!it || most <= own || it->rank < who.rank)
+        return false;
+    refuse_held(f, line, WP_CONTAINER(it, struct wp_hold, item), "tenant", now_us);
+    return true;
+}
+
+static enum wp_hold_result refuse(const struct wp_want *want, bool alone, const char **why)
+{
+    *why = alone ? "queue" : "tenant";
+    if (!alone && want->tenant)
+        wp_count(want->tenant->count.refused, 1);
+    return WP_HOLD_FULL;
+}
+
+static enum wp_hold_result put(struct wp_fleet *f, struct wp_hold_line *line, struct wp_hold *h, const struct wp_want *want, double cost,
+                               uint64_t now_us, uint64_t most_us)
+{
+    if ((double)f->n_held >= f->conf->policy.conf.hold_max ||
+        !wp_queue_push(&line->queue, &h->item, now_us, cost, want->who, h->deadline_us && h->deadline_us < most_us ? h->deadline_us : most_us))
+        return WP_HOLD_NO;
+    h->line = line;
+    h->want = want;
+    h->since_us = now_us;
+    f->n_held++;
+    if (want->tenant)
+        wp_gauge_add(want->tenant->count.held, 1);
+    h->next_us = wp_fleet_release_held(f, now_us); /* one that is held may go to who is free, this one or another */
+    return WP_HOLD_HELD;
+}
+
 enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const struct wp_want *want, struct wp_placement *p, size_t n,
-                                  uint64_t now_us, uint64_t *retry_us)
+                                  uint64_t now_us, const char **why, uint64_t *retry_us)
 {
     struct wp_hold_line *line;
     double cost, least = INFINITY;
@@ -143,31 +260,18 @@ enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const s
     if (!line)
         return WP_HOLD_NO;
     cost = least_cost(f, want, n);
-    if (!wp_queue_holds(&line->queue, least, now_us, cost, (struct wp_queue_who){0}))
+    if (!wp_queue_holds(&line->queue, least, now_us, cost, want->who))
         return WP_HOLD_NO;
-    if (f->n_held >= f->conf->limits.queue) {
-        *retry_us = least < 3.6e9 ? (uint64_t)least : f->conf->health.interval_us;
-        return WP_HOLD_FULL;
-    }
-    if ((double)f->n_held >= f->conf->policy.conf.hold_max ||
-        !wp_queue_push(&line->queue, &h->item, now_us, cost, (struct wp_queue_who){0}, h->deadline_us && h->deadline_us < most ? h->deadline_us : most))
-        return WP_HOLD_NO;
-    h->line = line;
-    h->want = want;
+    *retry_us = retry_in(f, line, want->who, cost, least);
+    if (wp_queue_crowds(&line->queue, want->who, cost))
+        return refuse(want, false, why);
+    if (f->n_held >= f->conf->limits.queue && !make_room(f, line, want->who, now_us))
+        return refuse(want, wp_queue_alone(&line->queue, want->who), why);
     h->p = p;
-    h->since_us = now_us;
-    f->n_held++;
-    h->next_us = wp_fleet_release_held(f, now_us); /* one that is held may go to who is free, this one or another */
-    return WP_HOLD_HELD;
+    return put(f, line, h, want, cost, now_us, most);
 }
 
-static void let_go(struct wp_fleet *f, struct wp_hold *h, uint64_t now_us)
-{
-    h->line = NULL;
-    h->held_us = now_us > h->since_us ? (double)(now_us - h->since_us) : 0;
-    f->n_held--;
-    wp_observe(f->queue_wait, h->held_us / 1e6);
-}
+/* ---- out ---- */
 
 static void place_held(struct wp_fleet *f, struct wp_hold *h, uint64_t now_us)
 {
@@ -192,6 +296,10 @@ static uint64_t release_line(struct wp_fleet *f, struct wp_hold_line *l, uint64_
         it = next_of(f, l, now_us, least);
         if (!it)
             break;
+        if (it->end == WP_QUEUE_CROWDS) {
+            refuse_held(f, l, WP_CONTAINER(it, struct wp_hold, item), "tenant", now_us);
+            continue;
+        }
         place_held(f, WP_CONTAINER(it, struct wp_hold, item), now_us);
     }
     return wp_queue_next_us(&l->queue, now_us, least);
@@ -253,4 +361,19 @@ uint64_t wp_fleet_release(struct wp_fleet *f)
     next = wp_fleet_release_held(f, wp_now_us());
     pthread_mutex_unlock(&f->lock);
     return next;
+}
+
+int wp_fleet_queue_json(struct wp_fleet *f, const struct wp_want *want, size_t n, struct wp_buf *out)
+{
+    const struct wp_hold_line *l = want->model ? find_line(f, want->model->base) : NULL;
+    double cost = l ? least_cost(f, want, n) : 0, wait = l ? wp_queue_expect_us(&l->queue, want->who, cost) : NAN;
+    int rc = wp_buf_adds(out, ",\"tenant\":");
+
+    rc = rc ? rc : wp_buf_json(out, wp_str_of(want->tenant ? want->tenant->name : ""));
+    rc = rc ? rc : wp_buf_printf(out, ",\"priority\":%d,\"queue\":{\"held\":%zu,\"held_of_tenant\":%zu,\"crowds\":%s", want->priority, l ? l->queue.n : 0,
+                                 l ? l->queue.tenant[want->who.tenant <= WP_TENANTS ? want->who.tenant : 0].held : 0,
+                                 l && wp_queue_crowds(&l->queue, want->who, cost) ? "true" : "false");
+    if (rc == 0 && isfinite(wait))
+        rc = wp_buf_printf(out, ",\"expected_us\":%.0f", wait);
+    return rc ? rc : wp_buf_adds(out, "}");
 }

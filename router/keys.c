@@ -30,7 +30,9 @@ struct wp_key_use {
 };
 
 struct wp_key {
-    char name[NAME_MAX_BYTES + 1];
+    char name[NAME_MAX_BYTES + 1], tenant[NAME_MAX_BYTES + 1];
+    bool any_tenant;
+    int best;
     unsigned char digest[DIGEST];
     char *models;                      /* as written, with commas; NULL: all */
     uint64_t requests, tokens, at_once; /* 0: no limit */
@@ -122,6 +124,32 @@ static bool printable(struct wp_str s)
     return s.n > 0;
 }
 
+static int take_name(char name[NAME_MAX_BYTES + 1], const char *what, struct wp_str value, size_t nth, struct wp_err *err)
+{
+    if (!printable(value) || value.n > NAME_MAX_BYTES)
+        return wp_fail(err, WP_EINVAL, "key %zu: %s: want 1 to %d printable characters", nth, what, NAME_MAX_BYTES);
+    snprintf(name, NAME_MAX_BYTES + 1, WP_STR_FMT, WP_STR_ARG(value));
+    return 0;
+}
+
+static int take_priority(struct wp_key *k, struct wp_str value, size_t nth, struct wp_err *err)
+{
+    bool minus = value.n && *value.p == '-';
+    struct wp_str digits = {value.p + minus, value.n - minus};
+    uint64_t n;
+
+    if (!wp_str_u64(digits, &n) || n > 100)
+        return wp_fail(err, WP_EINVAL, "key %zu: priority: want a whole number from -100 to 100", nth);
+    k->best = minus ? -(int)n : (int)n;
+    return 0;
+}
+
+static int take_yes(bool *yes, const char *what, struct wp_str value, size_t nth, struct wp_err *err)
+{
+    *yes = wp_str_is(value, "yes");
+    return *yes || wp_str_is(value, "no") ? 0 : wp_fail(err, WP_EINVAL, "key %zu: %s: want yes or no", nth, what);
+}
+
 static int take_word(struct wp_key *k, struct wp_str word, size_t nth, struct wp_err *err)
 {
     const char *eq = memchr(word.p, '=', word.n);
@@ -135,19 +163,22 @@ static int take_word(struct wp_key *k, struct wp_str word, size_t nth, struct wp
         return take_limit(&k->tokens, name, value, nth, err);
     if (eq && wp_str_is(name, "at_once"))
         return take_limit(&k->at_once, name, value, nth, err);
-    if (eq && wp_str_is(name, "name")) {
-        if (!printable(value) || value.n > NAME_MAX_BYTES)
-            return wp_fail(err, WP_EINVAL, "key %zu: name: want 1 to %d printable characters", nth, NAME_MAX_BYTES);
-        snprintf(k->name, sizeof k->name, WP_STR_FMT, WP_STR_ARG(value));
-        return 0;
-    }
+    if (eq && wp_str_is(name, "name"))
+        return take_name(k->name, "name", value, nth, err);
+    if (eq && wp_str_is(name, "tenant"))
+        return take_name(k->tenant, "tenant", value, nth, err);
+    if (eq && wp_str_is(name, "any_tenant"))
+        return take_yes(&k->any_tenant, "any_tenant", value, nth, err);
+    if (eq && wp_str_is(name, "priority"))
+        return take_priority(k, value, nth, err);
     if (eq && wp_str_is(name, "models") && value.n > 0) {
         wp_free(k->models);
         k->models = wp_strndup(value.p, value.n);
         return k->models ? 0 : wp_fail(err, WP_ENOMEM, "out of memory");
     }
     /* The word may be a part of a key that has a blank: it is not repeated. */
-    return wp_fail(err, WP_EINVAL, "key %zu: want name=, models=, requests=, tokens= or at_once= behind it, got something else", nth);
+    return wp_fail(err, WP_EINVAL, "key %zu: want name=, models=, requests=, tokens=, at_once=, tenant=, any_tenant= or priority= behind it, got something else",
+                   nth);
 }
 
 static int read_line(struct wp_key *k, struct wp_str line, size_t nth, struct wp_err *err)
@@ -258,6 +289,21 @@ const struct wp_key *wp_keys_find(const struct wp_keys *k, const struct wp_head 
 const char *wp_key_name(const struct wp_key *k)
 {
     return k->name;
+}
+
+const char *wp_key_tenant(const struct wp_key *k)
+{
+    return k->tenant;
+}
+
+bool wp_key_any_tenant(const struct wp_key *k)
+{
+    return k->any_tenant;
+}
+
+int wp_key_best(const struct wp_key *k)
+{
+    return k->best;
 }
 
 bool wp_key_may(const struct wp_key *k, struct wp_str model)

@@ -3,10 +3,11 @@
  * router/keys.h - API keys, and what each may do.
  *
  * One line of listen.api_keys_file, words apart by blanks:
- *     KEY [name=NAME] [models=A,B] [requests=N] [tokens=N] [at_once=N]
+ *     KEY [name=NAME] [models=A,B] [requests=N] [tokens=N] [at_once=N] [tenant=NAME] [any_tenant=yes] [priority=N]
  * KEY is the key itself, or "sha256:" and the 64 hex digits of its SHA-256, so that the file gives nobody away.  name: for the log and for
  * refusals ("key 3" without).  models: what it may ask for, by the names of requests.  requests, tokens: so many a minute;
- * tokens are those of prompts and answers.  at_once: requests under way.
+ * tokens are those of prompts and answers.  at_once: requests under way.  tenant: whose its requests are (router/tenants.h), whatever
+ * they say, unless any_tenant lets them say it.  priority: the best one, which is the lowest number, that they may ask for; 0 without.
  *
  * A limit of N a minute is a bucket of N that fills by N a minute: who was silent may send N at once.  A request takes one of `requests` when it begins, its
  * prompt from `tokens` when it has been read and its answer when that has ended; below nothing the next one waits.
@@ -37,6 +38,10 @@ const struct wp_key *wp_keys_find(const struct wp_keys *k, const struct wp_head 
 
 const char *wp_key_name(const struct wp_key *k);
 bool wp_key_may(const struct wp_key *k, struct wp_str model); /* true for every model when none is named; k may be NULL: no key, no limits */
+
+const char *wp_key_tenant(const struct wp_key *k); /* "": its requests say it */
+bool wp_key_any_tenant(const struct wp_key *k);
+int wp_key_best(const struct wp_key *k);
 
 enum wp_key_no { WP_KEY_OK, WP_KEY_REQUESTS, WP_KEY_TOKENS, WP_KEY_AT_ONCE };
 extern const char *const wp_key_no_names[]; /* as in the refusal's param */

@@ -11,6 +11,7 @@
 #include "router/hold.h"
 #include "router/match.h"
 #include "router/recorder.h"
+#include "router/tenants.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -346,6 +347,9 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, const str
     r->settings = f->conf->policy.conf;
     r->room = f->ask.room;
     r->queued = f->ask.queued;
+    snprintf(r->tenant, sizeof r->tenant, "%s", want->tenant ? want->tenant->name : "");
+    r->priority = want->priority;
+    r->held_us = want->held_us ? *want->held_us : 0;
     keep_best(f, r, n, chosen);
     return r->id;
 }
@@ -426,6 +430,8 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     if (isfinite(p->ttft_us))
         wp_interval_of(&w->interval[p->waits], p->ttft_us, &p->low_us, &p->high_us);
     memcpy(p->hit_tier, v->hit_tier, sizeof p->hit_tier);
+    if (want->model)
+        wp_fleet_charge_to(f, p, want);
     w->requests++;
     if (p->probe_of_breaker) {
         w->breaker = WP_BREAKER_HALF_OPEN;
@@ -485,10 +491,13 @@ enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_
     pthread_mutex_lock(&f->lock);
     n = wp_fleet_candidates(f, want, now, &no, why, retry_after_us);
     if (hold && (n || (no == WP_PLACE_BUSY && want->model && wp_fleet_full(f, want->model->base, now))))
-        held = wp_fleet_hold(f, hold, want, p, n, now, retry_after_us);
-    if (held == WP_HOLD_FULL)
-        *why = "queue";
-    result = held == WP_HOLD_HELD ? WP_PLACE_HELD : held == WP_HOLD_FULL ? WP_PLACE_BUSY : n && decide(f, want, p, n, now) == WP_PLACED ? WP_PLACED : no;
+        held = wp_fleet_hold(f, hold, want, p, n, now, why, retry_after_us);
+    if (held == WP_HOLD_HELD || held == WP_HOLD_FULL)
+        result = held == WP_HOLD_HELD ? WP_PLACE_HELD : WP_PLACE_BUSY;
+    else
+        result = n && decide(f, want, p, n, now) == WP_PLACED ? WP_PLACED : no;
+    if (hold && result == WP_PLACED)
+        wp_fleet_charge_prompt(p, now);
     pthread_mutex_unlock(&f->lock);
     return result;
 }
@@ -530,6 +539,7 @@ int wp_fleet_explain(struct wp_fleet *f, const struct wp_want *want, struct wp_b
     }
     rc = rc ? rc : wp_buf_adds(out, "]");
     rc = rc ? rc : wp_settings_json(&f->conf->policy.conf, &f->ask.room, f->ask.queued, out);
+    rc = rc ? rc : wp_fleet_queue_json(f, want, n, out);
     pthread_mutex_unlock(&f->lock);
     return rc ? rc : wp_buf_adds(out, "}");
 }

@@ -44,6 +44,9 @@ struct wp_record {
     struct wp_policy_conf settings;
     struct wp_room_price room;
     bool queued;
+    char tenant[65]; /* "": none */
+    int priority;
+    double held_us;
     char outcome[16];                         /* "", or one of wp_outcome_names */
 };
 

@@ -20,7 +20,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { HOLD_LOOK_US = 1000, HOLD_LOOK_MOST_US = 200000, FAILURES_SAID = 10, FAILURES_EVERY_US = 10000000 };
+enum { HOLD_LOOK_US = 1000, HOLD_LOOK_MOST_US = 200000, FAILURES_SAID = 10, FAILURES_EVERY_US = 10000000, GUESSED_MOST_S = 5, PREDICTED_MOST_S = 60 };
 
 #define TO(s) (1u << REQ_##s)
 static const unsigned may_follow[] = {
@@ -83,13 +83,18 @@ static void say_ended(struct wp_request *r)
 void wp_request_unless_used(struct wp_request *r)
 {
     struct wp_router *router = r->gate->router;
+    uint64_t output = r->usage.output > 0 ? (uint64_t)r->usage.output : r->tokens_counted;
 
     if (r->x || r->calls_open)
         return;
     say_ended(r);
-    if (r->usage.output > 0 || r->tokens_counted)
-        wp_key_spend(&r->turn, wp_now_us(), r->usage.output > 0 ? (uint64_t)r->usage.output : r->tokens_counted);
+    if (output)
+        wp_key_spend(&r->turn, wp_now_us(), output);
     wp_key_end(&r->turn);
+    wp_fleet_answered(router->fleet, r->place, output);
+    if (r->status == 200 && r->tenant)
+        wp_count(r->tenant->count.tokens, r->ask.tokens + output);
+    wp_tenant_leave(router->tenants, r->tenant);
     for (size_t i = 0; i < r->n_failed; i++)
         wp_worker_unref(r->failed[i]);
     wp_worker_unref(r->pinned);
@@ -125,9 +130,11 @@ static void answer_error(struct wp_request *r, int status, const char *code, con
     if (final)
         extra[n++] = (struct wp_field){WP_STR("x-should-retry"), WP_STR("false")};
     if (retry_us) {
-        uint64_t s = (retry_us + 999999) / 1000000;
+        uint64_t s = (retry_us + 999999) / 1000000, most;
 
-        snprintf(after, sizeof after, "%u", (unsigned)(s < 1 ? 1 : s > 5 ? 5 : s)); /* clients obey any number: keep it small */
+        /* Clients obey any number: keep it small, but what is predicted. */
+        most = strcmp(code, "overloaded") == 0 ? PREDICTED_MOST_S : GUESSED_MOST_S;
+        snprintf(after, sizeof after, "%u", (unsigned)(s < 1 ? 1 : s > most ? most : s));
         extra[n++] = (struct wp_field){WP_STR("retry-after"), wp_str_of(after)};
     }
     r->status = status;
@@ -151,7 +158,10 @@ static void refuse_placement(struct wp_request *r, enum wp_place_result no, cons
                  r->ask.model.max_len);
         answer_error(r, 400, "context_too_long", "prompt", 0, true, text);
     } else if (no == WP_PLACE_BUSY) {
-        answer_error(r, 429, "overloaded", why, retry_us, false, "All workers of this model are at their limit of requests.");
+        bool tenant = strcmp(why, "tenant") == 0;
+
+        snprintf(text, sizeof text, "Tenant %s has as many requests waiting as its share allows.", r->tenant->name);
+        answer_error(r, 429, "overloaded", why, retry_us, false, tenant ? text : "All workers of this model are at their limit of requests.");
     } else {
         snprintf(text, sizeof text, "No worker of this model can take the request now (%s).", why);
         answer_error(r, 503, "no_worker", why, retry_us, false, text);
@@ -488,8 +498,13 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
     x->user = r;
     x->ops = &exchange_ops;
     take_id(r);
+    r->tenant = wp_tenant_enter(g->router->tenants, x->head, key);
     if (atomic_fetch_add(&g->router->in_flight, 1) >= conf->limits.in_flight && conf->limits.in_flight)
         answer_error(r, 429, "overloaded", "queue", 1000000, false, "The router has as many requests under way as it may.");
+    else if (!r->tenant)
+        answer_error(r, 400, "bad_header", conf->tenants.header, 0, true, "The tenant's name: want 1 to 64 printable characters without quotes.");
+    else if (!wp_priority_of(x->head, key, &r->priority))
+        answer_error(r, 400, "bad_header", "x-warmpath-priority", 0, true, "x-warmpath-priority: want a whole number from -100 to 100, lower ones first.");
     else if (encoded(x->head))
         answer_error(r, 415, "unsupported_encoding", "content-encoding", 0, true,
                      "Content-Encoding: want a body without a content coding.");

@@ -29,6 +29,8 @@ struct wp_request {
     struct wp_settings *settings;
     const struct wp_key *key; /* the settings'; NULL: no keys here */
     struct wp_key_turn turn;
+    struct wp_tenant *tenant; /* the router's, until it ends */
+    int priority;
     struct wp_exchange *x;
     enum wp_route_kind kind;
     enum wp_request_state state;

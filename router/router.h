@@ -13,6 +13,7 @@
 #include "router/doctor.h"
 #include "router/fleet.h"
 #include "router/keys.h"
+#include "router/tenants.h"
 
 struct wp_settings { /* a configuration with its holders */
     _Atomic unsigned refs;
@@ -45,6 +46,7 @@ void wp_counters_make(struct wp_counters *c, struct wp_metrics *m);
 struct wp_router {
     struct wp_fleet *fleet;
     struct wp_doctor *doctor;
+    struct wp_tenants *tenants;
     struct wp_metrics *metrics;
     struct wp_counters count;
     struct wp_gate *gate;

@@ -76,6 +76,8 @@ static struct wp_settings *read_again(struct wp_serve *s, struct wp_buf *said)
     if (wrong.n) {
         wp_settings_unref(fresh);
         fresh = NULL;
+    } else {
+        wp_tenants_configure(r->tenants, fresh->conf);
     }
     wp_buf_fini(&changes);
     wp_buf_fini(&wrong);
@@ -408,6 +410,9 @@ static int start(struct wp_serve *s, struct wp_err *err)
         if (rc == 0)
             wp_fleet_record(r->fleet, s->recorder);
     }
+    rc = rc ? rc : wp_tenants_create(&r->tenants, r->metrics, err);
+    if (rc == 0)
+        wp_tenants_configure(r->tenants, conf);
     rc = rc ? rc : wp_doctor_create(&r->doctor, r->metrics, err);
     if (rc == 0)
         restore(r->fleet, conf);
@@ -453,6 +458,7 @@ static void finish(struct wp_serve *s)
     wp_free(r->gate);
     wp_snapshots_destroy(s->snapshots);
     wp_doctor_destroy(r->doctor);
+    wp_tenants_destroy(r->tenants);
     wp_fleet_destroy(r->fleet);
     wp_recorder_destroy(s->recorder);
     wp_metrics_destroy(r->metrics);

@@ -125,6 +125,16 @@ void wp_fleet_tokens(struct wp_fleet *f, struct wp_placement *p, uint32_t n)
         return;
     pthread_mutex_lock(&f->lock);
     wp_load_token(&p->rank->load, &p->item, n);
+    wp_fleet_charge(p, n, wp_now_us());
+    pthread_mutex_unlock(&f->lock);
+}
+
+void wp_fleet_answered(struct wp_fleet *f, struct wp_placement *p, uint64_t tokens)
+{
+    if (!p->line || tokens <= p->charged)
+        return;
+    pthread_mutex_lock(&f->lock);
+    wp_fleet_charge(p, tokens - p->charged, wp_now_us());
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -372,7 +372,7 @@ static bool may_hold(struct wp_brain *b, const struct wp_brain_flight *f, double
     last = wp_queue_below(&b->queue, f->who.rank);
     if (!last) {
         last = wp_queue_last(&b->queue, &share);
-        if (!(share >= wp_queue_share(&b->queue, f->who)) || last->rank < f->who.rank)
+        if (!(share > wp_queue_share(&b->queue, f->who)) || last->rank < f->who.rank)
             return false;
     }
     refuse(b, last);

@@ -155,6 +155,8 @@ static void set_up(const struct raw_step *const script[], size_t n, const char *
     r->on_loopback = true;
     EXPECT_INT("metrics", 0, wp_metrics_create(&r->metrics, &err));
     sinks(&r->count);
+    EXPECT_INT("tenants", 0, wp_tenants_create(&r->tenants, r->metrics, &err));
+    wp_tenants_configure(r->tenants, rig.settings.conf);
     EXPECT_INT("doctor", 0, wp_doctor_create(&r->doctor, r->metrics, &err));
     EXPECT_INT("fleet", 0, wp_fleet_create(&r->fleet, rig.settings.conf, r->metrics, &err));
     EXPECT_INT("gate", 0, wp_gate_init(&rig.gate, r, 0, &err));
@@ -205,6 +207,7 @@ static void tear_down(void)
         raw_server_fini(&rig.engine[i]);
     wp_settings_ref(&rig.settings);
     wp_gate_fini(&rig.gate);
+    wp_tenants_destroy(rig.router.tenants);
     wp_doctor_destroy(rig.router.doctor);
     wp_fleet_destroy(rig.router.fleet);
     wp_metrics_destroy(rig.router.metrics);
