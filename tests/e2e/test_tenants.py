@@ -61,7 +61,7 @@ def test_the_queue_is_shared():
         flood.append(Asked(r, 10 + i, SHORT, headers=who("flood")))
         held(r, i + 1)
     status, h, got = http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": prompt(20, SHORT)}, who("flood"))
-    assert (status, json.loads(got)["error"]["param"]) == (429, "tenant"), ("others were here: those of no tenant", got)
+    assert (status, json.loads(got)["error"]["param"]) == (429, "queue"), ("nobody else has come since the first was held", got)
     victim = Asked(r, 30, SHORT, headers=who("victim"))
     flood[2].join(30)
     error = json.loads(flood[2].got)["error"]
