@@ -92,5 +92,15 @@ void wp_load_since(const struct wp_load *l, uint32_t *requests, uint64_t *prefil
  * negative, never NaN.
  */
 double wp_load_wait_us(const struct wp_load *l, const struct wp_profile *p, uint64_t now_us);
+/*
+ * A wait as it is held against hold_us (policies/queue.h), which is of an engine at speed 1: one that is twice as fast is free with
+ * half as much.  It is above hold_us when the wait is above hold_us / speed, and drains as the wait does.
+ */
+static inline double wp_load_wait_to_hold(double wait_us, double hold_us, const struct wp_profile *p)
+{
+    double speed = p && p->speed > 0 ? p->speed : 1;
+
+    return wait_us + hold_us * (1 - 1 / speed);
+}
 
 #endif

@@ -91,7 +91,7 @@ static double least_wait(struct wp_fleet *f, struct wp_str model, uint64_t now_u
         if (f->conf->limits.per_worker && wp_worker_in_flight(w) >= f->conf->limits.per_worker)
             continue;
         for (uint32_t r = 0; r < w->n_ranks; r++)
-            least = fmin(least, wp_worker_wait_us(w, &w->rank[r], now_us));
+            least = fmin(least, wp_load_wait_to_hold(wp_worker_wait_us(w, &w->rank[r], now_us), f->conf->policy.conf.hold_us, &w->profile));
     }
     return least;
 }
@@ -253,7 +253,7 @@ enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const s
     if (!is_on(f) || !want->model || !want->model->listed || want->only)
         return WP_HOLD_NO;
     for (size_t i = 0; i < n; i++)
-        least = fmin(least, f->view[i].wait_us);
+        least = fmin(least, wp_load_wait_to_hold(f->view[i].wait_us, f->conf->policy.conf.hold_us, f->view[i].profile));
     if (f->n_held == 0 && least <= f->conf->policy.conf.hold_us)
         return WP_HOLD_NO;
     line = line_of(f, want->model->base);

@@ -131,7 +131,7 @@ static double least_wait(const struct wp_brain *b)
 
     for (uint32_t i = 0; i < b->conf.workers; i++)
         least = fmin(least, wp_load_wait_us(&b->worker[i].load, &b->conf.profile, b->now_us));
-    return least;
+    return wp_load_wait_to_hold(least, b->conf.policy_conf.hold_us, &b->conf.profile);
 }
 
 /* Transfers that should have ended long ago, as far as their end would have been told by now. */

@@ -250,6 +250,28 @@ static void a_queue_that_is_off_or_full_holds_nobody(void)
     wp_brain_destroy(b);
 }
 
+static void what_is_short_enough_goes_by_the_speed(void)
+{
+    static const double speeds[] = {1, 8, 0.5};
+    struct wp_brain_conf conf;
+
+    for (size_t i = 0; i < sizeof speeds / sizeof speeds[0]; i++) {
+        struct wp_brain *b;
+
+        wp_brain_conf_init(&conf);
+        conf.workers = 1;
+        conf.profile.speed = speeds[i];
+        b = brain_with(&conf);
+        busy(b, 0, 0, 3500);
+        EXPECT_TRUE("0.18 s of an engine at speed 1", !ask(b, 1, 1, 0, 5).held);
+        wp_brain_destroy(b);
+        b = brain_with(&conf);
+        busy(b, 0, 0, 8000);
+        EXPECT_TRUE("0.43 s of it", ask(b, 1, 1, 0, 5).held);
+        wp_brain_destroy(b);
+    }
+}
+
 /* ---- fetched ---- */
 
 static void a_context_is_fetched_when_who_has_it_is_busy(void)
@@ -382,6 +404,7 @@ static const struct wp_test tests[] = {
      requests_wait_in_the_router_and_the_short_ones_go_first},
     {"late reports starve nobody", late_reports_starve_nobody},
     {"a queue that is off or full holds nobody", a_queue_that_is_off_or_full_holds_nobody},
+    {"what is short enough goes by the speed", what_is_short_enough_goes_by_the_speed},
     {"a context is fetched when who has it is busy", a_context_is_fetched_when_who_has_it_is_busy},
     {"what links really do is found out", what_links_really_do_is_found_out},
     {"the store is a source", the_store_is_a_source},
