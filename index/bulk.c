@@ -170,6 +170,8 @@ static void take(struct wp_index *ix, uint32_t run, uint32_t holder, uint64_t sp
     }
     if (!wp_spans_put(ix, run, holder, put, n))
         wp_hold_purge(ix, holder);
+    if (ix->on_left)
+        wp_left_run(ix, run, mask);
     if (!n)
         wp_run_settle(ix, run);
 }

@@ -3,6 +3,8 @@
  */
 #include "index/hold.h"
 
+enum { EVERY_TIER = 0xFF };
+
 /* Places. */
 
 void wp_spot_open(const struct wp_index *ix, uint32_t holder, uint32_t place, struct wp_spot *s)
@@ -339,6 +341,8 @@ static void take_off(struct wp_index *ix, uint32_t holder, struct wp_known *k, u
     wp_spot_less(s, left);
     wp_spot_sum_up(ix, s);
     wp_spot_close(ix, s);
+    if (!left && tiers != EVERY_TIER && ix->on_left)
+        wp_left_run(ix, s->run, (wp_u128)1 << s->off);
     if (!left)
         wp_hold_lost(ix, holder, s->place);
 }
@@ -379,7 +383,7 @@ void wp_hold_forget(struct wp_index *ix, uint32_t holder, struct wp_known *k)
         wp_name_drop(ix, k->name);
         return;
     }
-    take_off(ix, holder, k, 0xFF, &s);
+    take_off(ix, holder, k, EVERY_TIER, &s);
 }
 
 bool wp_hold_guess(struct wp_index *ix, uint32_t holder, uint32_t place, uint8_t tier)

@@ -188,6 +188,20 @@ void wp_index_reach(const struct wp_index *ix, uint32_t holder, uint32_t space, 
  */
 size_t wp_index_unchain(const struct wp_index *ix, uint32_t space, const uint64_t chain[], size_t n, uint64_t local[]);
 
+/*
+ * What leaves, as its events tell: fn is told of blocks that a holder had and removed from the last of its tiers, under the index's lock,
+ * so it must be quick and must not call the index.  It is a sample, one block in 512 tokens: of a prompt's blocks 0, 1, ... those whose number
+ * is stride - 1 modulo wp_index_stride(); a power of two.  Clears, drops and what goes for want of room in the index do not count.  fn NULL: nobody watches.
+ */
+struct wp_index_left {
+    uint32_t space, at; /* at: blocks of the prompt before it */
+    uint64_t local;     /* its local hash */
+    bool last;          /* nobody has it any more */
+};
+typedef void (*wp_index_left_fn)(void *arg, const struct wp_index_left *l);
+void wp_index_watch(struct wp_index *ix, wp_index_left_fn fn, void *arg);
+uint32_t wp_index_stride(uint32_t block_size);
+
 struct wp_index_stats {
     uint64_t blocks;    /* that somebody holds; like the next two, without what floats */
     uint64_t locations; /* (block, holder, tier) */

@@ -233,6 +233,8 @@ struct wp_index {
     uint32_t pinned;          /* a run that stays although nobody may hold it yet */
     uint32_t clock;           /* store events; wraps */
     uint64_t blocks, locations, sure, evicted;
+    wp_index_left_fn on_left; /* NULL: nobody watches */
+    void *on_left_arg;
 };
 
 static inline struct wp_run *wp_run_at(const struct wp_index *ix, uint32_t run)
@@ -368,6 +370,9 @@ size_t wp_bulk_remove(struct wp_index *ix, const struct wp_kv_event *ev, size_t 
 void wp_ahead_names(struct wp_index *ix, const struct wp_kv_event *ev);
 void wp_ahead_run(struct wp_index *ix, const struct wp_kv_event *ev);
 void wp_ahead_parts(struct wp_index *ix, const struct wp_kv_event *ev);
+
+/* left.c: the holder has the run's blocks of the mask no more; somebody watches. */
+void wp_left_run(struct wp_index *ix, uint32_t run, wp_u128 mask);
 
 /* evict.c: room.  True: something went. */
 bool wp_evict(struct wp_index *ix);

@@ -190,6 +190,7 @@ struct wp_policy_ops {
     const char *summary; /* one line, for `warmpath policies` */
     bool blind; /* it looks at no cache: what workers hold changes no choice of it */
     bool holds;          /* it is used with the router's own queue */
+    bool prices_room;    /* it looks at wp_ask.room */
     int (*create)(struct wp_policy **out, const struct wp_policy_conf *conf, struct wp_err *err);
     /*
      * The worker to use: an index into w[n], or WP_NO_WORKER when n is 0.  v[n]: filled for every

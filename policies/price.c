@@ -289,6 +289,7 @@ const struct wp_policy_ops wp_policy_price = {
     .name = "price",
     .summary = "least time: wait, fetch and compute what is missing, and the room it takes",
     .holds = true,
+    .prices_room = true,
     .create = create,
     .choose = choose,
     .destroy = wp_policy_plain_destroy,

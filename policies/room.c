@@ -20,6 +20,11 @@ static double since(uint64_t now_us, uint64_t then_us)
     return now_us > then_us ? (double)(now_us - then_us) : 0;
 }
 
+static double each(const struct wp_room *r)
+{
+    return r->each > 0 ? r->each : 1;
+}
+
 static void decay(struct wp_room *r, uint64_t now_us)
 {
     double f;
@@ -44,11 +49,11 @@ void wp_room_gone(struct wp_room *r, uint64_t now_us, uint64_t age_us, bool last
 {
     decay(r, now_us);
     r->evicts = true;
-    r->left += 1;
-    r->left_age_us += (double)age_us;
+    r->left += each(r);
+    r->left_age_us += each(r) * (double)age_us;
     if (last) {
-        r->gone += 1;
-        r->gone_us += compute_us > 0 && compute_us < 1e12 ? compute_us : 0;
+        r->gone += each(r);
+        r->gone_us += compute_us > 0 && compute_us < 1e12 ? each(r) * compute_us : 0;
     }
 }
 
@@ -58,10 +63,10 @@ void wp_room_asked(struct wp_room *r, uint64_t now_us, uint64_t age_us, bool hel
 
     decay(r, now_us);
     typical = r->left > 1 ? r->left_age_us / r->left : 1e15;
-    if (held)
-        r->kept += (double)age_us > typical / around;
-    else if (!on_its_way)
-        r->again += (double)age_us < typical * around;
+    if (held && (double)age_us > typical / around)
+        r->kept += each(r);
+    else if (!held && !on_its_way && (double)age_us < typical * around)
+        r->again += each(r);
 }
 
 void wp_room_request(struct wp_room *r, uint64_t now_us)

@@ -23,6 +23,7 @@
 
 struct wp_room {
     bool started, evicts;              /* anything was told; a block had to go */
+    double each;                       /* what a block that is told of counts; 0: 1.  More where only a sample is told of */
     uint64_t since_us, at_us;          /* told first; decayed to */
     double left, left_age_us;          /* blocks that left a worker, and their ages */
     double gone, gone_us;              /* last copies gone, and their compute */

@@ -17,14 +17,14 @@
     WP_POLICY_ROW("room_us", DOUBLE, "20000", 0, 1e9, AT(room_us), "price of the room that a block of 512 tokens takes, in microseconds"), \
     WP_POLICY_ROW("room_cap_blocks", DOUBLE, "20", 0, 1e9, AT(room_cap_blocks), "for at most so many blocks of one request; 0 is for all"), \
     WP_POLICY_ROW("room_wait_share", DOUBLE, "0.1", 0, 100, AT(room_wait_share), "and this share of the median wait of all workers, per block"), \
-    WP_POLICY_ROW("room_tuned", DOUBLE, "1", 0, 1, AT(room_tuned), "1: where the price of room tunes itself (decide, replay) that is taken instead; 0: never"), \
+    WP_POLICY_ROW("room_tuned", DOUBLE, "1", 0, 1, AT(room_tuned), "1: where the price of room tunes itself (decide, replay, serve with feeds) that is taken instead; 0: never"), \
     WP_POLICY_ROW("move_us", DOUBLE, "20000", 0, 1e9, AT(move_us), "beside the tuned price: per block newly placed, in microseconds"), \
     WP_POLICY_ROW("move_blocks", DOUBLE, "10", 0, 1e9, AT(move_blocks), "for at most so many blocks of one request"), \
     WP_POLICY_ROW("pin_us", DOUBLE, "40000", 0, 1e9, AT(pin_us), "per new block that stays pinned, at a full fastest tier and one request delayed, in microseconds"), \
     WP_POLICY_ROW("fetch", DOUBLE, "1", 0, 1, AT(fetch), "1: blocks are fetched from others where something can; 0: never"), \
     WP_POLICY_ROW("fetch_margin_us", DOUBLE, "1000", 0, 1e9, AT(fetch_margin_us), "what a fetch must gain, in microseconds"), \
     WP_POLICY_ROW("link_share", DOUBLE, "1.5", 0, 100, AT(link_share), "what of the time that a fetch keeps links busy counts as lost to others"), \
-    WP_POLICY_ROW("hold_us", DOUBLE, "225000", 0, 1e12, AT(hold_us), "a request is held in the router while every worker has more predicted wait (decide, replay), in microseconds"), \
+    WP_POLICY_ROW("hold_us", DOUBLE, "225000", 0, 1e12, AT(hold_us), "a request is held in the router while every worker has more predicted wait, in microseconds"), \
     WP_POLICY_ROW("hold_max", DOUBLE, "4096", 0, 1048576, AT(hold_max), "requests held at most; 0: none ever"), \
     WP_POLICY_ROW("hold_most_us", DOUBLE, "40000000", 0, 1e12, AT(hold_most_us), "the longest hold, in microseconds"), \
     WP_POLICY_ROW("age", DOUBLE, "0.1", 1e-6, 1e6, AT(age), "seconds of compute that a second of being held is worth, in the order of release"), \

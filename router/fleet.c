@@ -43,6 +43,10 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
     if (rc == 0)
         rc = wp_index_create(&f->index, &ic, err);
     if (rc == 0)
+        rc = wp_rooms_create(&f->rooms, wp_rng_secret(), err);
+    if (rc == 0)
+        wp_index_watch(f->index, wp_rooms_left, f->rooms);
+    if (rc == 0)
         rc = wp_history_create(&f->history, wp_rng_secret(), err);
     if (rc == 0)
         rc = wp_fleet_configure(f, conf, err);
@@ -122,6 +126,7 @@ void wp_fleet_destroy(struct wp_fleet *f)
     wp_fleet_hold_fini(f);
     wp_history_destroy(f->history);
     wp_index_destroy(f->index);
+    wp_rooms_destroy(f->rooms);
     wp_records_fini(&f->records);
     wp_overlap_fini(&f->overlap);
     wp_sticky_fini(&f->sticky);

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "index/history.h"
 #include "router/fleet.h"
+#include "router/rooms.h"
 #include "router/sticky.h"
 #include "router/warm.h"
 
@@ -32,6 +33,7 @@ struct wp_fleet {
     struct wp_index *index;
     struct wp_list warm; /* records of a snapshot that no feed has taken yet */
     struct wp_history *history;
+    struct wp_rooms *rooms;
     struct wp_policy *policy;
     char policy_name[24];
     const struct wp_config *conf; /* the present one; the router keeps it alive until the next configure */
@@ -78,6 +80,11 @@ int wp_fleet_metrics(struct wp_fleet *f, struct wp_metrics *m); /* fleet_metrics
 /* Decides and places.  Not placed: why not. */
 enum wp_place_result wp_fleet_place_now(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, uint64_t now_us, const char **why,
                                         uint64_t *retry_after_us);
+/* The prompt's blocks as the worker cuts them; NULL: it was not cut so. */
+const struct wp_hashes *wp_fleet_hashes(const struct wp_want *want, const struct wp_worker *w);
+/* place_room.c, with the lock held: the price of room for a decision among n candidates; the request's blocks were asked for. */
+void wp_fleet_price_room(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us);
+void wp_fleet_note_asked(struct wp_fleet *f, const struct wp_want *want, const struct wp_placement *p, size_t n, uint64_t now_us);
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
 /*
  * flight.c, with the lock held.  flown: the placement's blocks are in flight no more; behind a live feed they count on until the feed has told

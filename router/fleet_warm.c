@@ -20,6 +20,7 @@ int wp_fleet_restore(struct wp_fleet *f, const char *file, struct wp_err *err)
         return rc;
     wp_index_destroy(f->index);
     f->index = ix;
+    wp_index_watch(ix, wp_rooms_left, f->rooms);
     return 0;
 }
 

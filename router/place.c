@@ -51,7 +51,7 @@ static uint64_t ready_in(const struct wp_worker *w, uint64_t now_us, const struc
     return at - now_us;
 }
 
-static const struct wp_hashes *hashes_for(const struct wp_want *want, const struct wp_worker *w)
+const struct wp_hashes *wp_fleet_hashes(const struct wp_want *want, const struct wp_worker *w)
 {
     uint32_t size = want->prompt->kind == WP_PROMPT_BYTES ? WP_CHUNK_BYTES : w->block_size;
 
@@ -101,7 +101,7 @@ static void spread(struct wp_fleet *f, const struct wp_want *want, const struct 
 static void match(struct wp_fleet *f, const struct wp_want *want, struct wp_seat seat, struct wp_worker_view *v,
                   struct wp_candidate *c, uint32_t *last_space)
 {
-    const struct wp_hashes *h = want->prompt ? hashes_for(want, seat.worker) : NULL;
+    const struct wp_hashes *h = want->prompt ? wp_fleet_hashes(want, seat.worker) : NULL;
     bool told = want->prompt && want->prompt->kind == WP_PROMPT_TOKENS;
     struct wp_match m;
     uint32_t space;
@@ -239,6 +239,7 @@ size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n,
             key_blocks = h->n;
         ask->prefix_key = wp_hash_next(wp_hash_item(want->model->base), h->chain[key_blocks ? key_blocks - 1 : 0]);
     }
+    wp_fleet_price_room(f, want, n, now_us);
     best = f->policy->ops->choose(f->policy, ask, f->view, n, f->verdict);
     for (size_t i = 0; i < n; i++)
         f->shown[i].verdict = f->verdict[i];
@@ -406,7 +407,7 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
         .rank = seat.rank,
         .rank_number = seat.rank->number,
         .n_ranks = w->n_ranks,
-        .hashes = want->prompt ? hashes_for(want, w) : NULL,
+        .hashes = want->prompt ? wp_fleet_hashes(want, w) : NULL,
         .tokens = want->tokens,
         .more = want->sequences > 1 ? want->sequences - 1 : 0,
         .hit_tokens = v->hit_tokens,
@@ -466,6 +467,8 @@ static enum wp_place_result decide(struct wp_fleet *f, const struct wp_want *wan
     begin(f, want, p, chosen, now);
     if (f->policy->ops->placed)
         f->policy->ops->placed(f->policy, &f->ask, &f->view[chosen]);
+    if (!want->again)
+        wp_fleet_note_asked(f, want, p, n, now);
     p->record = record(f, want, p, n, chosen, now, draw);
     record_whole(f, n, chosen, p->record);
     return WP_PLACED;

@@ -361,3 +361,20 @@ def test_a_feed_that_never_comes_is_no_obstacle():
     assert r.metric('warmpath_kv_feed_state{state="unknown"}') == 1
     assert r.metric("warmpath_kv_feed_coverage") == 0
     r.at_rest()
+
+
+def test_room_has_a_price_from_what_leaves():
+    """before anything left a worker room costs nothing; once blocks leave, and are asked for again, it has a price, and the answer of an explain says so"""
+    e = FedEngine("--gpu-blocks", 512, "--cpu-blocks", 0, "--speed", 50)
+    r = Router([e.spec])
+    live(r, 1)
+    prompts = [[1000 + (k * 7919 + seed * 104729) % 50000 for k in range(4096)] for seed in range(8)]
+
+    def room():
+        return json.loads(http(r.admin, "POST", "/explain", {"model": MODEL, "prompt": prompts[0]})[2])["room"]
+
+    completion(r.port, prompts[0])
+    assert room()["tuned"] and room()["block_us"] == 0, room()
+    for p in prompts[1:] + prompts:  # a cache for two of them
+        completion(r.port, p)
+    until(lambda: room()["block_us"] > 0, 10, "a price of room")
