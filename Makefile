@@ -55,7 +55,7 @@ SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small model e2e diff asan tsan race fuzz replay \
-        bench soak bench-index bench-proxy replay-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
+        bench soak bench-index bench-proxy replay-agreement serve-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -255,6 +255,10 @@ replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator:
 	@test -n "$(LAB)" || { echo "want LAB=DIR, a folder with kvsim and traces/" >&2; exit 2; }
 	$(PYTHON) tests/bench/agreement.py --lab $(LAB) --binary $(BUILD)/warmpath --keep $(BUILD)/agreement --seeds $(or $(SEEDS),5) \
 	  $(if $(ONLY),--only '$(ONLY)',--page docs/replay.md) $(if $(SAME),--workers 4 --copies 1 --jitter 0 --mark same) --jobs $(or $(AJOBS),1)
+
+serve-agreement: $(BUILD)/warmpath ## serve over sockets beside replay, on a quiet machine: TRACE=file (conversation's), POLICY=a,b SCALES=1,1.309 SPEED=5; the table goes into docs/replay.md
+	$(PYTHON) tests/bench/serve_agreement.py --binary $(BUILD)/warmpath --trace $(or $(TRACE),../shared/traces/conversation_trace.jsonl.gz) \
+	  $(if $(POLICY),--policy '$(POLICY)') $(if $(SCALES),--scales $(SCALES)) $(if $(SPEED),--speed $(SPEED)) $(if $(POLICY)$(SCALES)$(TRACE),,--page docs/replay.md)
 
 bench-policy: $(BUILD)/warmpath ## the price policy in the laboratory against its goals: LAB=its folder, built, with traces; SEEDS=1,2 FEW=3 ONLY=7,A2 RUNS=1 (at once) OUT=file
 	$(PYTHON) tests/bench/policy_lab/main.py $(or $(LAB),$(error LAB is missing: a copy of the laboratory)) $(abspath $(BUILD)/warmpath) --keep $(BUILD)/bench-policy \
