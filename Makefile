@@ -55,7 +55,7 @@ SUB     = $(MAKE) $(JOBS)
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all help deps demo demo-up check check-steps check-all check-all-steps test unit small model e2e diff asan tsan race fuzz replay \
-        bench soak bench-index bench-proxy replay-agreement serve-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
+        bench soak soak-index soak-router routed reuse bench-index bench-proxy replay-agreement serve-agreement lint cppcheck format real-vllm install uninstall check-install clean tests-built need-deps
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -109,6 +109,10 @@ $(BUILD)/tests/diff/dump_event: $(BUILD)/tests/diff/dump_event.o $(BUILD)/tests/
 	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 diff: $(BUILD)/tests/diff/dump_event ## the decoder of KV events against its model: N=200000 mutations, SEED=2
 	$(FIXED) $(PYTHON) tests/diff/decode.py $< $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
+
+# Requests to an engine and through the router to it; what differs must be in docs/rewrites.md.
+routed: $(BUILD)/warmpath ## the same requests directly and through the router: CASES=2000, SEED=1
+	$(FIXED) $(PYTHON) tests/diff/routed.py $< --n $(or $(CASES),2000) --seed $(or $(SEED),1)
 
 unit: $(BUILD)/unit ## the unit tests
 	$(FIXED) $(BUILD)/unit $(SUITE)
@@ -185,7 +189,7 @@ format: ## clang-format over our C files
 # Everything that compiles, without running it.
 tests-built: $(BUILD)/warmpath $(BUILD)/unit $(BUILD)/small/unit $(if $(SANITIZE),,$(BUILD)/model/model) $(BUILD)/tests/diff/dump_event $(FUZZ:%=$(BUILD)/fuzz/%) $(BENCH:%=$(BUILD)/bench/%)
 
-RUN = 'unit=$(SUB) unit' 'small=$(SUB) small' $(if $(SANITIZE),,'model=$(SUB) model') 'replay=$(SUB) replay' 'diff=$(SUB) diff' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
+RUN = 'unit=$(SUB) unit' 'small=$(SUB) small' $(if $(SANITIZE),,'model=$(SUB) model') 'replay=$(SUB) replay' 'diff=$(SUB) diff' 'routed=$(SUB) routed' 'reuse=$(SUB) reuse' $(if $(E2E),'e2e=$(SUB) e2e SET=core')
 test: ## unit tests, replayed corpora and the core end-to-end tests
 	@$(STEPS) 'build:first=$(SUB) tests-built' $(RUN)
 
@@ -197,7 +201,7 @@ tsan: ## the same under ThreadSanitizer, and the planted race
 # deps may have to install pkg-config and python3 first, so the steps run in a second make.
 check: deps ## what every change must pass: build, lint, unit, replay, core end-to-end; under ten minutes
 	@$(MAKE) check-steps
-CHECK = 'build:first=$(SUB) tests-built' 'lint=$(MAKE) lint' $(RUN) 'soak=$(SUB) soak OPS=1e7'
+CHECK = 'build:first=$(SUB) tests-built' 'lint=$(MAKE) lint' $(RUN) 'soak=$(SUB) soak-index OPS=1e7'
 check-steps:
 	@$(STEPS) $(CHECK)
 
@@ -214,7 +218,7 @@ check-all-steps:
 	  'gcc-werror:plain=$(SUB) CC=gcc WERROR=-Werror BUILD=build/werror-gcc tests-built' \
 	  'clang-werror:plain=$(SUB) CC=clang WERROR=-Werror BUILD=build/werror-clang tests-built' \
 	  'asan=$(MAKE) asan' 'tsan=$(MAKE) tsan' \
-	  'install:plain=$(MAKE) check-install' \
+	  'install:plain=$(MAKE) check-install' 'routed-more=$(SUB) routed CASES=10000 SEED=2' \
 	  $(if $(E2E),'e2e-slow=$(SUB) e2e SET=slow' 'clients=$(SUB) e2e SET=clients') \
 	  $(if $(DEMO),'demo:plain=$(MAKE) demo DEMO_ARGS=smoke')
 
@@ -234,8 +238,23 @@ $(BUILD)/soak/index: $(BUILD)/tests/soak/index.o $(BUILD)/tests/lib/churn.o $(BU
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-soak: $(BUILD)/soak/index ## the index under churn and a cap, 2 x 10^9 operations: OPS=N, MINUTES=N
+$(BUILD)/soak/reuse: $(BUILD)/tests/soak/reuse.o $(OBJ)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+soak soak-router soak-index: export STEP_LIMIT_S ?= 86400
+soak: $(BUILD)/soak/index $(BUILD)/soak/reuse $(BUILD)/warmpath ## the index under churn (OPS=2e9, or MINUTES=N), the reuse race (REQUESTS=1e6), direct against routed (CASES=100000), the router among accidents (SECONDS=1800)
+	@$(STEPS) 'soak-index=$(BUILD)/soak/index $(if $(MINUTES),--minutes $(MINUTES),--ops $(or $(OPS),2e9))' $(SOAK_ROUTER)
+soak-index: $(BUILD)/soak/index # of these the first
 	@$(STEPS) 'soak-index=$(BUILD)/soak/index $(if $(MINUTES),--minutes $(MINUTES),--ops $(or $(OPS),2e9))'
+SOAK_SECONDS = $(if $(filter-out file default,$(origin SECONDS)),$(SECONDS),1800)
+SOAK_ROUTER  = 'soak-reuse=$(FIXED) $(BUILD)/soak/reuse --router $(BUILD)/warmpath --requests $(or $(REQUESTS),1e6)' \
+	  'soak-routed=$(SUB) routed CASES=$(or $(CASES),100000) SEED=$(or $(SEED),9)' \
+	  'soak-router=$(FIXED) $(PYTHON) tests/soak/router.py $(BUILD)/warmpath --seconds $(SOAK_SECONDS)'
+soak-router: $(BUILD)/soak/reuse $(BUILD)/warmpath ## of these the three that are about the router: REQUESTS=, CASES=, SECONDS=
+	@$(STEPS) $(SOAK_ROUTER)
+reuse: $(BUILD)/soak/reuse $(BUILD)/warmpath # the short form in check
+	$(FIXED) $(BUILD)/soak/reuse --router $(BUILD)/warmpath --requests $(or $(REQUESTS),2e4)
 
 # The benchmark of the index has several files, and peers in another language when PEERS=1 (cargo, crates of its registry).
 BENCH_INDEX := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/index/*.c)) $(BUILD)/tests/lib/churn.o $(BUILD)/tests/lib/kvbatch.o
