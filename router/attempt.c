@@ -33,6 +33,8 @@ bool wp_request_place(struct wp_request *r, struct wp_placement *p, struct wp_ho
         .tenant = r->tenant,
         .priority = r->priority,
         .held_us = &r->waits.held_us,
+        .target_us = r->target_us,
+        .due_us = r->target_us && r->attempts == 0 ? r->read_us + r->target_us : 0, /* one that was begun is not given up for it */
         .avoid = r->failed,
         .n_avoid = r->n_failed,
         .only = r->race_repeat ? r->place->worker : r->pinned,

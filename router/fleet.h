@@ -106,6 +106,7 @@ struct wp_want {
     struct wp_queue_who who;        /* its place among those who wait (router/tenants.h) */
     const struct wp_tenant *tenant; /* for the record; NULL: none */
     int priority;
+    uint64_t due_us, target_us;     /* when its first token is due, and how long it gave for that; 0: it has said nothing */
     const double *held_us;          /* for the record: how long it was held; NULL: it was not */
     struct wp_worker *const *avoid; /* workers that failed this request already */
     size_t n_avoid;
@@ -119,6 +120,7 @@ enum wp_place_result {
     WP_PLACED,
     WP_PLACE_NOBODY,  /* no worker is ready: 503 */
     WP_PLACE_BUSY,    /* all that are ready are at limits.per_worker, or as many wait as may: 429 */
+    WP_PLACE_LATE,    /* its first token would come after want.due_us on each: 429 */
     WP_PLACE_TOO_LONG, /* the prompt fits none, not even one that is away: 400 */
     WP_PLACE_HELD      /* no worker is free: it waits here (router/hold.h) */
 };

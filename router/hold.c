@@ -263,6 +263,15 @@ enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const s
     if (!wp_queue_holds(&line->queue, least, now_us, cost, want->who))
         return WP_HOLD_NO;
     *retry_us = retry_in(f, line, want->who, cost, least);
+    if (want->due_us) { /* from then on no worker could keep it: it is looked at once more, and refused */
+        double latest = (double)want->due_us - cost, expected = wp_queue_expect_us(&line->queue, want->who, cost);
+
+        if (latest <= (double)now_us || (double)now_us + expected > latest) {
+            *why = "deadline";
+            return WP_HOLD_FULL;
+        }
+        most = latest < (double)most ? (uint64_t)latest : most;
+    }
     if (wp_queue_crowds(&line->queue, want->who, cost))
         return refuse(want, false, why);
     if (f->n_held >= f->conf->limits.queue && !make_room(f, line, want->who, now_us))

@@ -350,6 +350,7 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, const str
     r->queued = f->ask.queued;
     snprintf(r->tenant, sizeof r->tenant, "%s", want->tenant ? want->tenant->name : "");
     r->priority = want->priority;
+    r->target_us = want->target_us;
     r->held_us = want->held_us ? *want->held_us : 0;
     keep_best(f, r, n, chosen);
     return r->id;
@@ -457,13 +458,50 @@ static void begin(struct wp_fleet *f, const struct wp_want *want, struct wp_plac
     p->in_flight_noted = wp_history_begin(f->history, seat.rank->holder, p->space, p->hashes->chain, p->hashes->n, p->ends) == 0;
 }
 
-static enum wp_place_result decide(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, size_t n, uint64_t now)
+static bool is_late(const struct wp_fleet *f, const struct wp_want *want, size_t i, uint64_t now_us)
+{
+    return want->due_us && (double)now_us + f->verdict[i].ttft_us > (double)want->due_us; /* no prediction: it is not known to be */
+}
+
+/* Those where it would come too late go.  Returns how many are left; *over_us: by how much the best of those that went is late. */
+static size_t drop_late(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, double *over_us)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (is_late(f, want, i, now_us)) {
+            *over_us = fmin(*over_us, (double)now_us + f->verdict[i].ttft_us - (double)want->due_us);
+            continue;
+        }
+        f->candidate[left] = f->candidate[i];
+        f->view[left] = f->view[i];
+        f->shown[left++] = f->shown[i];
+    }
+    return left;
+}
+
+/*
+ * A request that says when its first token is due goes where that is predicted to be kept: the policy's choice among those alone.  It does not
+ * matter to the policy how many others there were, so the decision can be made again from its record.
+ */
+static enum wp_place_result decide(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, size_t n, uint64_t now, const char **why,
+                                   uint64_t *retry_us)
 {
     uint64_t draw = wp_rng_next(&f->rng);
     size_t chosen = n ? wp_fleet_choose(f, want, n, now, draw) : WP_NO_WORKER;
+    double over = INFINITY;
 
     if (chosen >= n)
         return WP_PLACE_NOBODY;
+    while (chosen < n && is_late(f, want, chosen, now)) {
+        n = drop_late(f, want, n, now, &over);
+        chosen = n ? wp_fleet_choose(f, want, n, now, draw) : WP_NO_WORKER;
+    }
+    if (chosen >= n) {
+        *why = "deadline";
+        *retry_us = over < 3.6e9 ? (uint64_t)over : 0;
+        return WP_PLACE_LATE;
+    }
     begin(f, want, p, chosen, now);
     if (f->policy->ops->placed)
         f->policy->ops->placed(f->policy, &f->ask, &f->view[chosen]);
@@ -480,7 +518,7 @@ enum wp_place_result wp_fleet_place_now(struct wp_fleet *f, const struct wp_want
     enum wp_place_result no;
     size_t n = wp_fleet_candidates(f, want, now_us, &no, why, retry_after_us);
 
-    return n && decide(f, want, p, n, now_us) == WP_PLACED ? WP_PLACED : no;
+    return n ? decide(f, want, p, n, now_us, why, retry_after_us) : no;
 }
 
 enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, struct wp_hold *hold,
@@ -498,7 +536,7 @@ enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_
     if (held == WP_HOLD_HELD || held == WP_HOLD_FULL)
         result = held == WP_HOLD_HELD ? WP_PLACE_HELD : WP_PLACE_BUSY;
     else
-        result = n && decide(f, want, p, n, now) == WP_PLACED ? WP_PLACED : no;
+        result = n ? decide(f, want, p, n, now, why, retry_after_us) : no;
     if (hold && result == WP_PLACED)
         wp_fleet_charge_prompt(p, now);
     pthread_mutex_unlock(&f->lock);

@@ -159,7 +159,8 @@ int wp_record_json(const struct wp_record *r, struct wp_buf *b)
     rc = rc ? rc : wp_settings_json(&r->settings, &r->room, r->queued, b);
     rc = rc ? rc : wp_buf_adds(b, ",\"tenant\":");
     rc = rc ? rc : wp_buf_json(b, wp_str_of(r->tenant));
-    rc = rc ? rc : wp_buf_printf(b, ",\"priority\":%d,\"held_us\":%.0f,", r->priority, r->held_us);
+    rc = rc ? rc : wp_buf_printf(b, ",\"priority\":%d,\"held_us\":%.0f,\"target_us\":%llu,", r->priority, r->held_us,
+                                 (unsigned long long)r->target_us);
     rc = rc ? rc : number(b, "predicted_low_us", r->low_us);
     rc = rc ? rc : wp_buf_adds(b, ",");
     rc = rc ? rc : number(b, "predicted_high_us", r->high_us);

@@ -47,6 +47,7 @@ struct wp_record {
     char tenant[65]; /* "": none */
     int priority;
     double held_us;
+    uint64_t target_us; /* 0: none */
     char outcome[16];                         /* "", or one of wp_outcome_names */
 };
 

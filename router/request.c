@@ -16,6 +16,7 @@
 #include "router/edit.h"
 #include "router/form.h"
 #include "router/forward.h"
+#include "router/target.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -157,6 +158,10 @@ static void refuse_placement(struct wp_request *r, enum wp_place_result no, cons
         snprintf(text, sizeof text, "The prompt has %u tokens; the longest that a worker of this model takes is %u.", r->ask.tokens,
                  r->ask.model.max_len);
         answer_error(r, 400, "context_too_long", "prompt", 0, true, text);
+    } else if (no == WP_PLACE_LATE || (no == WP_PLACE_BUSY && strcmp(why, "deadline") == 0)) {
+        snprintf(text, sizeof text, "The first token cannot come within %.0f ms of the request, as x-warmpath-slo-ttft-ms wants it.",
+                 (double)r->target_us / 1000);
+        answer_error(r, 429, "overloaded", "deadline", retry_us, false, text);
     } else if (no == WP_PLACE_BUSY) {
         bool tenant = strcmp(why, "tenant") == 0;
 
@@ -327,10 +332,10 @@ static void hold(struct wp_request *r)
 /* Until when it may be held: an answer's first byte is due within limits.first_byte_s, and some clients say how long they wait. */
 static uint64_t patience(const struct wp_request *r)
 {
-    uint64_t us = r->settings->conf->limits.first_byte_us, s;
+    uint64_t us = r->settings->conf->limits.first_byte_us, client_us = wp_patience_of(r->x->head);
 
-    if (wp_str_u64(wp_str_trim(wp_head_get(r->x->head, "x-stainless-read-timeout")), &s) && s > 0 && s < 86400 && (us == 0 || s * 500000 < us))
-        us = s * 500000; /* half of it: the prefill comes yet */
+    if (client_us && (us == 0 || client_us / 2 < us))
+        us = client_us / 2; /* half of it: the prefill comes yet */
     return us ? wp_now_us() + us : 0;
 }
 
@@ -505,6 +510,8 @@ void wp_request_begin(struct wp_gate *g, struct wp_exchange *x, enum wp_route_ki
         answer_error(r, 400, "bad_header", conf->tenants.header, 0, true, "The tenant's name: want 1 to 64 printable characters without quotes.");
     else if (!wp_priority_of(x->head, key, &r->priority))
         answer_error(r, 400, "bad_header", "x-warmpath-priority", 0, true, "x-warmpath-priority: want a whole number from -100 to 100, lower ones first.");
+    else if (!wp_target_of(x->head, &r->target_us))
+        answer_error(r, 400, "bad_header", "x-warmpath-slo-ttft-ms", 0, true, "x-warmpath-slo-ttft-ms: want milliseconds above 0, a day at most.");
     else if (encoded(x->head))
         answer_error(r, 415, "unsupported_encoding", "content-encoding", 0, true,
                      "Content-Encoding: want a body without a content coding.");

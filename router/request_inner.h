@@ -31,6 +31,7 @@ struct wp_request {
     struct wp_key_turn turn;
     struct wp_tenant *tenant; /* the router's, until it ends */
     int priority;
+    uint64_t target_us; /* its first token is due so long after its body; 0: it says nothing */
     struct wp_exchange *x;
     enum wp_route_kind kind;
     enum wp_request_state state;

@@ -172,7 +172,7 @@ def test_requests_wait_for_a_place_on_a_worker():
 
 def test_the_longest_hold():
     """at policy.price.hold_most_us, or half of what a client says it waits, a request goes out whoever is free"""
-    for more, headers in ((("--set", "policy.price.hold_most_us=300000"), None), ((), {"x-stainless-read-timeout": "1"})):
+    for more, headers in ((("--set", "policy.price.hold_most_us=300000"), None), ((), {"x-stainless-read-timeout": "1"}), ((), {"x-stainless-read-timeout": "1.0"})):
         e = Engine()
         r = Router([e], *more)
         first = Asked(r, 1, FIRST)

@@ -79,12 +79,32 @@ def test_names_that_are_none():
     e = FakeEngine()
     r = Router([e])
     for headers, param in (({"x-warmpath-tenant": 'a"b'}, "x-warmpath-tenant"), ({"x-warmpath-tenant": "x" * 65}, "x-warmpath-tenant"),
-                           ({"x-warmpath-priority": "high"}, "x-warmpath-priority"), ({"x-warmpath-priority": "-101"}, "x-warmpath-priority")):
+                           ({"x-warmpath-priority": "high"}, "x-warmpath-priority"), ({"x-warmpath-priority": "-101"}, "x-warmpath-priority"),
+                           ({"x-warmpath-slo-ttft-ms": "soon"}, "x-warmpath-slo-ttft-ms")):
         status, _, got = lib.chat(r.port, headers=headers)
         error = json.loads(got)["error"]
         assert (status, error["code"], error["param"]) == (400, "bad_header", param), got
     assert lib.chat(r.port, headers=who("a-b.c", 100))[0] == 200
     assert len(e.requests) == 1 and not any(k.startswith("x-warmpath") for k in e.requests[0].headers)
+
+
+def test_a_request_with_a_target():
+    """x-warmpath-slo-ttft-ms: where the first token cannot come in time it is 429, deadline, with Retry-After; with time enough it is held and served"""
+    e = Engine()
+    r = Router([e])
+    show(r)
+    first = busy(r)
+    status, h, got = http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": prompt(2, SHORT)}, {"x-warmpath-slo-ttft-ms": "10"})
+    error = json.loads(got)["error"]
+    assert (status, error["code"], error["param"]) == (429, "overloaded", "deadline"), got
+    assert "10 ms" in error["message"] and int(h["retry-after"]) >= 1
+    late = Asked(r, 3, SHORT, headers={"x-warmpath-slo-ttft-ms": "700"})  # it may be held at first
+    late.join(30)
+    assert late.status == 429 and json.loads(late.got)["error"]["param"] == "deadline", (late.status, late.got)
+    kept = Asked(r, 4, SHORT, headers={"x-warmpath-slo-ttft-ms": "60000", "x-warmpath-explain": "1"})
+    assert kept.held_ms() > 0 and first.held_ms() == 0
+    assert r.get("/decisions/" + kept.h["x-warmpath-decision"])["target_us"] == 60000000
+    rest(r)
 
 
 def test_a_flood_over_sockets():

@@ -774,6 +774,74 @@ static void who_finds_nobody_free_is_held(void)
     tear_down();
 }
 
+/* a has the prompt and is busy, b has nothing to do: a is the policy's choice, b would begin sooner. */
+static void a_first_token_that_is_due_decides_where(void)
+{
+    static const struct {
+        const char *label;
+        uint64_t target_us;
+        enum wp_place_result want;
+        const char *id;
+    } cases[] = {
+        {"no target", 0, WP_PLACED, "a"},
+        {"time enough", 30000000, WP_PLACED, "a"},
+        {"not there", 1400000, WP_PLACED, "b"},
+        {"nowhere", 500000, WP_PLACE_LATE, NULL},
+    };
+    struct req busy, r;
+
+    SET_UP("policy.price.calibrate=false", "policy.price.room_us=100000", "policy.price.near_us=0", "policy.price.near_share=0");
+    add_up("a", (struct answer){0});
+    add_up("b", (struct answer){0});
+    serve_on("a", "m", 1, 18000);
+    req_tokens(&busy, "m", 9, 28000);
+    busy.want.only = wp_fleet_find(fleet, WP_STR("a"));
+    expect_placed("busy", &busy, "a");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        req_tokens(&r, "m", 1, 18000);
+        r.want.target_us = cases[i].target_us;
+        r.want.due_us = cases[i].target_us ? wp_now_us() + cases[i].target_us : 0;
+        EXPECT_INT(cases[i].label, cases[i].want, place(&r));
+        if (cases[i].id) {
+            EXPECT_TEXT(cases[i].label, cases[i].id, wp_str_of(r.p.worker ? r.p.worker->conf.id : "(none)"));
+            end(&r, WP_OUTCOME_NEUTRAL);
+        } else {
+            EXPECT_TEXT("why", "deadline", wp_str_of(r.why));
+            EXPECT_TRUE("when it is worth asking again", r.retry_us > 10000 && r.retry_us < 10000000);
+        }
+        done(&r);
+    }
+    end(&busy, WP_OUTCOME_GOOD);
+    wp_worker_unref(busy.want.only);
+    done(&busy);
+    tear_down();
+}
+
+static void who_is_held_is_refused_when_it_would_be_late(void)
+{
+    struct req big, a, b;
+    struct wp_hold hold[3];
+
+    SET_UP("policy.price.hold_us=1000");
+    add_up("w", (struct answer){0});
+    req_tokens(&big, "m", 1, 20000);
+    req_tokens(&a, "m", 2, 2000);
+    req_tokens(&b, "m", 3, 2000);
+    EXPECT_INT("it is free", WP_PLACED, place_or_hold(&big, &hold[0]));
+    a.want.due_us = wp_now_us() + 50000; /* its own compute takes 100 ms */
+    EXPECT_INT("never in time", WP_PLACE_BUSY, place_or_hold(&a, &hold[1]));
+    EXPECT_TEXT("why", "deadline", wp_str_of(a.why));
+    b.want.due_us = wp_now_us() + 500000;
+    EXPECT_INT("perhaps", WP_PLACE_HELD, place_or_hold(&b, &hold[2]));
+    EXPECT_TRUE("so long", hold[2].item.deadline_us < b.want.due_us);
+    EXPECT_TRUE("let go", wp_fleet_unhold(fleet, &hold[2]));
+    end(&big, WP_OUTCOME_GOOD);
+    done(&big);
+    done(&a);
+    done(&b);
+    tear_down();
+}
+
 static void a_reload_that_ends_holding_sends_all(void)
 {
     struct req big, a;
@@ -1575,6 +1643,8 @@ const struct wp_suite suite_fleet = {
         {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
         {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
         {"who finds nobody free is held", who_finds_nobody_free_is_held},
+        {"a first token that is due decides where", a_first_token_that_is_due_decides_where},
+        {"who is held is refused when it would be late", who_is_held_is_refused_when_it_would_be_late},
         {"a reload that ends holding sends all", a_reload_that_ends_holding_sends_all},
         {"without memory nobody is held", without_memory_nobody_is_held},
         {"answers correct the profile", answers_correct_the_profile},

@@ -67,7 +67,7 @@ static void prepare(struct play *p, uint16_t port, size_t n)
         p->id[i][0] = 1;
         p->id[i][1] = 2 + i % 2;
         p->id[i][2] = 100 + i;
-        p->req[i] = (struct wp_trace_req){i * 1000, 1100, 5, BLOCKS, p->id[i]};
+        p->req[i] = (struct wp_trace_req){.at_us = i * 1000, .input = 1100, .output = 5, .n_ids = BLOCKS, .id = p->id[i]};
     }
     p->trace = (struct wp_trace){.req = p->req, .n = n};
     p->conf = (struct wp_load_conf){
