@@ -78,7 +78,7 @@ static void readyz(struct admin_call *c)
 {
     if (atomic_load(&router_of(c)->draining))
         say(c, 503, "no_worker", "drain", "The router is shutting down.");
-    else if (!wp_fleet_serving(router_of(c)->fleet))
+    else if (!wp_fleet_welcomes(router_of(c)->fleet))
         say(c, 503, "no_worker", "worker", "No worker is up.");
     else
         wp_reply(c->x, 200, "application/json", NULL, 0, WP_STR("{\"status\":\"ready\"}"));

@@ -143,7 +143,7 @@ static void health(struct wp_gate *g, struct wp_exchange *x)
 
     if (atomic_load(&r->draining))
         wp_router_refuse(g, x, (struct wp_str){0}, 503, "no_worker", "drain", 5000000, "The router is shutting down.");
-    else if (!wp_fleet_serving(r->fleet))
+    else if (!wp_fleet_welcomes(r->fleet))
         wp_router_refuse(g, x, (struct wp_str){0}, 503, "no_worker", "worker", 5000000, "No worker is up.");
     else
         wp_reply(x, 200, "application/json", NULL, 0, WP_STR("{\"status\":\"ok\"}"));

@@ -64,6 +64,16 @@ static const struct wp_conf_key tokenizer_rows[] = {
     LATER("path"),
     {0},
 };
+static const struct wp_conf_key wake_rows[] = {
+    ROW("command", STRS, NULL, "program and arguments, run without a shell, that start a worker of the model when it is asked for and none is up", M(wake.command)),
+    ROW("url", STR, "", "or a URL that is POSTed to for that; with neither nobody waits for a worker to come up", M(wake.url), .check = wp_check_url),
+    ROW("api_key_file", SECRET, "", "the key to send to that URL as a bearer token", M(wake.api_key)),
+    ROW("wait_s", SECONDS, "120", "requests are held for so long at most", M(wake.wait_us), RANGE(0.01, 86400)),
+    ROW("most", U64, "256", "and so many of them; beyond, 503", M(wake.most), RANGE(1, 65536)),
+    ROW("again_s", SECONDS, "30", "time until it is run or called once more while somebody still waits", M(wake.again_us), RANGE(0.01, 86400)),
+    {0},
+};
+
 static const struct wp_conf_key model_rows[] = {
     ROW("name", STR, NULL, "the model's name, as requests and engines have it", M(name)),
     ROW("aliases", STRS, NULL, "other names that requests may use for it", M(aliases)),
@@ -71,6 +81,7 @@ static const struct wp_conf_key model_rows[] = {
     ROW("profile", STR, "", "what its engines cost, by name; empty is the first built-in one", M(profile), .check = wp_check_profile),
     ROW("speed", DOUBLE, "1", "how fast its engines are against that profile", M(speed), RANGE(0.001, 1000)),
     ROW("kv_bytes_per_token", U64, "0", "bytes of KV cache a token; 0 is the profile's", M(kv_bytes_per_token), RANGE(0, 1e9)),
+    TABLE("wake", wake_rows),
     ROW("confirm", CHOICE, "passive", "what answers say of cached tokens: off ignores it, passive takes it where it is said, inject has streams say it too", M(confirm), .choices = confirms),
     {0},
 };

@@ -36,7 +36,19 @@ struct wp_config_model {
     double speed;                /* of that engine against the profile */
     uint64_t kv_bytes_per_token; /* 0: the profile's */
     enum wp_confirm confirm;
+    struct {                 /* while no worker of it is up */
+        char **command;      /* a program and its arguments; empty: none */
+        char *url;           /* "": none; with neither nobody is held */
+        char *api_key;       /* from api_key_file, for the URL; "" none.  Secret */
+        uint64_t wait_us, again_us;
+        uint64_t most;
+    } wake;
 };
+
+static inline bool wp_config_wakes(const struct wp_config_model *m)
+{
+    return m->wake.command[0] || *m->wake.url;
+}
 
 struct wp_config_pair {
     char *cert, *key;

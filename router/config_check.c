@@ -326,8 +326,13 @@ static void check_models(struct wp_conf *conf, const struct wp_config *c)
 {
     char key[64];
 
-    for (size_t i = 0; i < c->n_models; i++)
+    for (size_t i = 0; i < c->n_models; i++) {
         check_aliases(conf, &c->models[i], i);
+        if (!c->models[i].wake.command[0] || !*c->models[i].wake.url)
+            continue;
+        snprintf(key, sizeof key, "models.%zu.wake.url", i);
+        wp_conf_error(conf, key, "want either command or url, got both");
+    }
     for (size_t i = 1; i < c->n_models; i++)
         for (size_t j = 0; j < i; j++) {
             const char *twice = named(&c->models[j], c->models[i].name) ? c->models[i].name : NULL;

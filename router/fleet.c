@@ -495,6 +495,13 @@ char *wp_fleet_base_model(struct wp_fleet *f, const struct wp_worker *w)
     return name;
 }
 
+void wp_fleet_waker(struct wp_fleet *f, struct wp_waker *w)
+{
+    lock(f);
+    f->waker = w;
+    unlock(f);
+}
+
 bool wp_fleet_serving(struct wp_fleet *f)
 {
     uint64_t now = wp_now_us();
@@ -504,6 +511,17 @@ bool wp_fleet_serving(struct wp_fleet *f)
     lock(f);
     WP_LIST_EACH(&f->workers, at)
     any |= wp_worker_ready(WP_CONTAINER(at, struct wp_worker, link), now, &why);
+    unlock(f);
+    return any;
+}
+
+bool wp_fleet_welcomes(struct wp_fleet *f)
+{
+    bool any = wp_fleet_serving(f);
+
+    lock(f);
+    for (size_t i = 0; !any && i < f->conf->n_models; i++)
+        any = wp_config_wakes(&f->conf->models[i]);
     unlock(f);
     return any;
 }

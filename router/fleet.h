@@ -25,6 +25,8 @@ int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct 
 int wp_fleet_restore(struct wp_fleet *f, const char *file, struct wp_err *err);
 void wp_fleet_restored(struct wp_fleet *f); /* after the configured workers: what is of others is dropped */
 struct wp_warm_rank *wp_fleet_take_warm(struct wp_fleet *f, struct wp_worker *w, uint32_t rank); /* the caller's to free; NULL: none */
+struct wp_waker;
+void wp_fleet_waker(struct wp_fleet *f, struct wp_waker *w); /* starts workers of models that have none; it must outlive the fleet */
 struct wp_recorder;
 void wp_fleet_record(struct wp_fleet *f, struct wp_recorder *r); /* of every decision from now on; it must outlive the fleet */
 void wp_fleet_destroy(struct wp_fleet *f); /* after every placement has ended */
@@ -182,5 +184,6 @@ struct wp_index_prefix;
 int wp_fleet_index_json(struct wp_fleet *f, const struct wp_index_prefix *top, size_t n, struct wp_buf *out);
 void wp_fleet_note_growth(struct wp_fleet *f); /* every second or so */
 bool wp_fleet_serving(struct wp_fleet *f); /* a worker is ready */
+bool wp_fleet_welcomes(struct wp_fleet *f); /* or requests of some model wait until one is (models[].wake) */
 
 #endif

@@ -39,6 +39,7 @@ struct wp_fleet {
     const struct wp_config *conf; /* the present one; the router keeps it alive until the next configure */
     struct wp_list lines; /* wp_hold_line: requests that are held, by model */
     size_t n_lines, n_held;
+    struct wp_waker *waker; /* NULL: none */
     struct wp_records records;
     struct wp_recorder *recorder; /* NULL: none */
     struct wp_sticky sticky;

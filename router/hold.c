@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "router/fleet_inner.h"
 #include "router/tenants.h"
+#include "router/wake.h"
 
 #include <math.h>
 
@@ -12,6 +13,7 @@ enum { LINES_MAX = 256, LINE_MOST = 65536, AT_ONCE = 64, LOOK_EVERY_US = 100000 
 struct wp_hold_line {
     struct wp_list link;
     char *model; /* base */
+    bool asleep; /* some are held because no worker is up; what starts one is asked for */
     struct wp_queue queue;
 };
 
@@ -230,8 +232,7 @@ static enum wp_hold_result refuse(const struct wp_want *want, bool alone, const 
 static enum wp_hold_result put(struct wp_fleet *f, struct wp_hold_line *line, struct wp_hold *h, const struct wp_want *want, double cost,
                                uint64_t now_us, uint64_t most_us)
 {
-    if ((double)f->n_held >= f->conf->policy.conf.hold_max ||
-        !wp_queue_push(&line->queue, &h->item, now_us, cost, want->who, h->deadline_us && h->deadline_us < most_us ? h->deadline_us : most_us))
+    if (!wp_queue_push(&line->queue, &h->item, now_us, cost, want->who, most_us))
         return WP_HOLD_NO;
     h->line = line;
     h->want = want;
@@ -276,23 +277,96 @@ enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const s
         return refuse(want, false, why);
     if (f->n_held >= f->conf->limits.queue && !make_room(f, line, want->who, now_us))
         return refuse(want, wp_queue_alone(&line->queue, want->who), why);
+    if ((double)f->n_held >= f->conf->policy.conf.hold_max)
+        return WP_HOLD_NO;
     h->p = p;
-    return put(f, line, h, want, cost, now_us, most);
+    return put(f, line, h, want, cost, now_us, h->deadline_us && h->deadline_us < most ? h->deadline_us : most);
+}
+
+/* ---- asleep ---- */
+
+static const struct wp_config_model *wakes(const struct wp_fleet *f, struct wp_str model)
+{
+    for (size_t i = 0; i < f->conf->n_models; i++)
+        if (wp_str_is(model, f->conf->models[i].name) && wp_config_wakes(&f->conf->models[i]))
+            return &f->conf->models[i];
+    return NULL;
+}
+
+/* No worker of it is up.  *unsure: of some worker nobody knows yet, for it was not asked how it is. */
+static bool is_asleep(const struct wp_fleet *f, struct wp_str model, bool *unsure)
+{
+    *unsure = false;
+    WP_LIST_EACH(&f->workers, at)
+    {
+        const struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        if (!w->joined && w->bad_probes == 0)
+            *unsure = true;
+        if (w->up && !w->draining && !w->sleeping && wp_worker_serves(w, model))
+            return false;
+    }
+    return true;
+}
+
+enum wp_hold_result wp_fleet_hold_asleep(struct wp_fleet *f, struct wp_hold *h, const struct wp_want *want, struct wp_placement *p, uint64_t now_us,
+                                         uint64_t *retry_us)
+{
+    const struct wp_config_model *m = want->model && !want->only ? wakes(f, want->model->base) : NULL;
+    uint64_t until = now_us + (m ? m->wake.wait_us : 0);
+    struct wp_hold_line *line;
+    bool unsure;
+
+    if (!m || !is_asleep(f, want->model->base, &unsure))
+        return WP_HOLD_NO;
+    line = line_of(f, want->model->base);
+    if (!line)
+        return WP_HOLD_NO;
+    if (line->queue.n >= m->wake.most) {
+        *retry_us = wp_wake_expect_us(f->waker, m, now_us);
+        return WP_HOLD_FULL;
+    }
+    line->asleep = true;
+    h->p = p;
+    if (h->client_until_us && h->client_until_us < until)
+        until = h->client_until_us;
+    if (want->due_us && want->due_us < until)
+        until = want->due_us;
+    return put(f, line, h, want, least_cost(f, want, 0), now_us, until);
+}
+
+/* While it is, what starts a worker is asked for as long as somebody waits. */
+static void look_after_sleeper(struct wp_fleet *f, struct wp_hold_line *l, uint64_t now_us)
+{
+    const struct wp_config_model *m = wakes(f, wp_str_of(l->model));
+    bool unsure;
+
+    l->asleep = m && is_asleep(f, wp_str_of(l->model), &unsure);
+    if (l->asleep && !unsure && l->queue.n)
+        wp_wake_ask(f->waker, m, now_us);
+    if (m && !l->asleep)
+        wp_wake_came(f->waker, m, now_us);
 }
 
 /* ---- out ---- */
 
-static void place_held(struct wp_fleet *f, struct wp_hold *h, uint64_t now_us)
+static void place_held(struct wp_fleet *f, struct wp_hold_line *l, struct wp_hold *h, uint64_t now_us)
 {
     let_go(f, h, now_us);
     h->result = wp_fleet_place_now(f, h->want, h->p, now_us, &h->why, &h->retry_us);
+    if (h->result == WP_PLACE_NOBODY && l->asleep) {
+        const struct wp_config_model *m = wakes(f, wp_str_of(l->model));
+
+        h->why = "wake";
+        h->retry_us = m ? wp_wake_expect_us(f->waker, m, now_us) : h->retry_us;
+    }
     h->placed(h->arg);
 }
 
-/* Everybody, when holding was switched off. */
+/* Everybody, when holding was switched off, but those who wait for a worker to come up. */
 static struct wp_queue_item *next_of(struct wp_fleet *f, struct wp_hold_line *l, uint64_t now_us, double least)
 {
-    return wp_queue_pop(&l->queue, now_us, is_on(f) ? least : 0);
+    return wp_queue_pop(&l->queue, now_us, is_on(f) || l->asleep ? least : 0);
 }
 
 static uint64_t release_line(struct wp_fleet *f, struct wp_hold_line *l, uint64_t now_us)
@@ -300,6 +374,8 @@ static uint64_t release_line(struct wp_fleet *f, struct wp_hold_line *l, uint64_
     struct wp_queue_item *it;
     double least = INFINITY;
 
+    if (l->asleep)
+        look_after_sleeper(f, l, now_us);
     for (int i = 0; i < AT_ONCE && l->queue.n; i++) {
         least = least_wait(f, wp_str_of(l->model), now_us);
         it = next_of(f, l, now_us, least);
@@ -309,7 +385,7 @@ static uint64_t release_line(struct wp_fleet *f, struct wp_hold_line *l, uint64_
             refuse_held(f, l, WP_CONTAINER(it, struct wp_hold, item), "tenant", now_us);
             continue;
         }
-        place_held(f, WP_CONTAINER(it, struct wp_hold, item), now_us);
+        place_held(f, l, WP_CONTAINER(it, struct wp_hold, item), now_us);
     }
     return wp_queue_next_us(&l->queue, now_us, least);
 }

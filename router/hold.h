@@ -23,6 +23,7 @@ struct wp_hold_line; /* of one model */
 struct wp_hold { /* embed it in the request; it must not move while it is held */
     /* The caller's: */
     uint64_t deadline_us;       /* 0: policy.price.hold_most_us from now */
+    uint64_t client_until_us;   /* the client waits no longer, whatever for; 0: it has not said */
     void (*placed)(void *arg);  /* any thread, under the fleet's lock: it may only post a letter */
     void *arg;
     /* Out: */
@@ -46,6 +47,12 @@ enum wp_hold_result { WP_HOLD_NO, WP_HOLD_HELD, WP_HOLD_FULL };
  */
 enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const struct wp_want *want, struct wp_placement *p, size_t n,
                                   uint64_t now_us, const char **why, uint64_t *retry_us);
+/*
+ * No candidate: where no worker of its model is up and the configuration says how one is started (router/wake.h), the request waits for that.
+ * FULL: as many do as may; NO: nothing of this kind.
+ */
+enum wp_hold_result wp_fleet_hold_asleep(struct wp_fleet *f, struct wp_hold *h, const struct wp_want *want, struct wp_placement *p, uint64_t now_us,
+                                         uint64_t *retry_us);
 /* The tokens of a request that was placed are its tenant's: to_: in which queue they count, if there is one; prompt: those of a request that was
  * not held, since the queue charges the others itself; and those of its answer. */
 void wp_fleet_charge_to(struct wp_fleet *f, struct wp_placement *p, const struct wp_want *want);

@@ -524,7 +524,7 @@ enum wp_place_result wp_fleet_place_now(struct wp_fleet *f, const struct wp_want
 enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_want *want, struct wp_placement *p, struct wp_hold *hold,
                                             const char **why, uint64_t *retry_after_us)
 {
-    enum wp_hold_result held = WP_HOLD_NO;
+    enum wp_hold_result held = WP_HOLD_NO, asleep = WP_HOLD_NO;
     enum wp_place_result no, result;
     uint64_t now = wp_now_us();
     size_t n;
@@ -533,8 +533,12 @@ enum wp_place_result wp_fleet_place_or_hold(struct wp_fleet *f, const struct wp_
     n = wp_fleet_candidates(f, want, now, &no, why, retry_after_us);
     if (hold && (n || (no == WP_PLACE_BUSY && want->model && wp_fleet_full(f, want->model->base, now))))
         held = wp_fleet_hold(f, hold, want, p, n, now, why, retry_after_us);
-    if (held == WP_HOLD_HELD || held == WP_HOLD_FULL)
-        result = held == WP_HOLD_HELD ? WP_PLACE_HELD : WP_PLACE_BUSY;
+    else if (hold && no == WP_PLACE_NOBODY)
+        asleep = wp_fleet_hold_asleep(f, hold, want, p, now, retry_after_us);
+    if (asleep == WP_HOLD_FULL)
+        *why = "wake";
+    if (asleep == WP_HOLD_HELD || held == WP_HOLD_HELD || held == WP_HOLD_FULL)
+        result = held == WP_HOLD_FULL ? WP_PLACE_BUSY : WP_PLACE_HELD;
     else
         result = n ? decide(f, want, p, n, now, why, retry_after_us) : no;
     if (hold && result == WP_PLACED)

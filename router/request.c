@@ -134,7 +134,7 @@ static void answer_error(struct wp_request *r, int status, const char *code, con
         uint64_t s = (retry_us + 999999) / 1000000, most;
 
         /* Clients obey any number: keep it small, but what is predicted. */
-        most = strcmp(code, "overloaded") == 0 ? PREDICTED_MOST_S : GUESSED_MOST_S;
+        most = strcmp(code, "overloaded") == 0 || (param && strcmp(param, "wake") == 0) ? PREDICTED_MOST_S : GUESSED_MOST_S;
         snprintf(after, sizeof after, "%u", (unsigned)(s < 1 ? 1 : s > most ? most : s));
         extra[n++] = (struct wp_field){WP_STR("retry-after"), wp_str_of(after)};
     }
@@ -168,7 +168,8 @@ static void refuse_placement(struct wp_request *r, enum wp_place_result no, cons
         snprintf(text, sizeof text, "Tenant %s has as many requests waiting as its share allows.", r->tenant->name);
         answer_error(r, 429, "overloaded", why, retry_us, false, tenant ? text : "All workers of this model are at their limit of requests.");
     } else {
-        snprintf(text, sizeof text, "No worker of this model can take the request now (%s).", why);
+        snprintf(text, sizeof text, strcmp(why, "wake") == 0 ? "No worker of this model is up; one is being started (%s)." :
+                 "No worker of this model can take the request now (%s).", why);
         answer_error(r, 503, "no_worker", why, retry_us, false, text);
     }
 }
@@ -330,13 +331,15 @@ static void hold(struct wp_request *r)
 }
 
 /* Until when it may be held: an answer's first byte is due within limits.first_byte_s, and some clients say how long they wait. */
-static uint64_t patience(const struct wp_request *r)
+static void patience(const struct wp_request *r, struct wp_hold *h)
 {
-    uint64_t us = r->settings->conf->limits.first_byte_us, client_us = wp_patience_of(r->x->head);
+    uint64_t us = r->settings->conf->limits.first_byte_us, client_us = wp_patience_of(r->x->head) / 2; /* half: the prefill comes yet */
 
-    if (client_us && (us == 0 || client_us / 2 < us))
-        us = client_us / 2; /* half of it: the prefill comes yet */
-    return us ? wp_now_us() + us : 0;
+    if (client_us)
+        h->client_until_us = r->ready_us + client_us;
+    if (client_us && (us == 0 || client_us < us))
+        us = client_us;
+    h->deadline_us = us ? r->ready_us + us : 0;
 }
 
 static void place_first(struct wp_request *r)
@@ -351,7 +354,8 @@ static void place_first(struct wp_request *r)
     if (r->ask.outline && r->ask.model.listed)
         wp_doctor_see(r->gate->router->doctor, r->ask.outline, r->ask.model.name, wp_session_key(r->x->head, &r->ask.json), r->ask.tokens,
                       r->ready_us);
-    r->waits = (struct wp_hold){.placed = on_placed, .arg = r, .deadline_us = patience(r)};
+    r->waits = (struct wp_hold){.placed = on_placed, .arg = r};
+    patience(r, &r->waits);
     r->placed.fn = on_letter;
     if (wp_request_place(r, r->place, &r->waits, &no, &why, &retry_us)) {
         atomic_fetch_add(&r->gate->router->first_tries, 1);

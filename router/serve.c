@@ -78,6 +78,7 @@ static struct wp_settings *read_again(struct wp_serve *s, struct wp_buf *said)
         fresh = NULL;
     } else {
         wp_tenants_configure(r->tenants, fresh->conf);
+        wp_waker_configure(s->waker, fresh->conf);
     }
     wp_buf_fini(&changes);
     wp_buf_fini(&wrong);
@@ -164,6 +165,7 @@ static bool before_close(void *arg)
     if (!s->closing) {
         s->closing = true;
         wp_snapshots_finish(s->snapshots);
+        wp_waker_close(s->waker, one_closed, s);
         wp_prober_destroy(s->prober);
         s->prober = NULL;
         wp_feed_desk_destroy(s->desk, one_closed, s);
@@ -437,6 +439,12 @@ static int start(struct wp_serve *s, struct wp_err *err)
     rc = rc ? rc : listen_all(s, err);
     rc = rc ? rc : wp_feed_desk_create(&s->desk, &r->gate[0], err);
     rc = rc ? rc : wp_snapshots_create(&s->snapshots, &r->gate[0], s->desk, err);
+    rc = rc ? rc : wp_waker_create(&s->waker, &r->gate[0], r->metrics, err);
+    if (rc == 0) {
+        s->open++;
+        wp_waker_configure(s->waker, conf);
+        wp_fleet_waker(r->fleet, s->waker);
+    }
     rc = rc ? rc : wp_prober_create(&s->prober, &r->gate[0], on_probed, s, err);
     if (rc < 0)
         return rc;
@@ -460,6 +468,7 @@ static void finish(struct wp_serve *s)
     wp_doctor_destroy(r->doctor);
     wp_tenants_destroy(r->tenants);
     wp_fleet_destroy(r->fleet);
+    wp_waker_destroy(s->waker);
     wp_recorder_destroy(s->recorder);
     wp_metrics_destroy(r->metrics);
     wp_settings_unref(r->settings);

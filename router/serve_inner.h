@@ -10,6 +10,7 @@
 #include "router/recorder.h"
 #include "router/snapshot.h"
 #include "router/upgrade.h"
+#include "router/wake.h"
 
 enum { WP_SERVE_WORDS = 4096 };
 
@@ -19,6 +20,7 @@ struct wp_serve {
     struct wp_prober *prober;
     struct wp_feed_desk *desk;
     struct wp_snapshots *snapshots;
+    struct wp_waker *waker;
     struct wp_recorder *recorder;
     uv_signal_t hup, term, intr, usr2;
     struct wp_inherited in;
