@@ -106,6 +106,7 @@ struct wp_server {
     size_t n_conns, n_exchanges;
     struct wp_log_limit accept_limit;
     bool polling, poll_open, deaf, closing;
+    bool starved;  /* there was no descriptor for the last one who came */
     bool draining; /* answers say that the connection closes */
     bool passing;  /* and one that has not been told so may ask once more */
     void (*closed)(void *arg);
@@ -156,6 +157,7 @@ void wp_h2_read(struct wp_h2 *h, const char *p, size_t n);
 void wp_h2_room(struct wp_h2 *h);          /* the socket takes more, or a turn has ended in which something was said */
 void wp_h2_idle(struct wp_h2 *h);          /* the deadline of an idle connection */
 void wp_h2_quiet(struct wp_h2 *h);         /* no more streams */
+bool wp_h2_is_idle(const struct wp_h2 *h); /* there are none */
 void wp_h2_gone(struct wp_h2 *h, int rc);  /* the connection is: all exchanges get rc */
 bool wp_h2_free(struct wp_h2 *h);          /* false: somebody has not been told yet, and frees the connection later */
 void wp_conn_free(struct wp_conn *c);

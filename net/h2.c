@@ -454,6 +454,11 @@ void wp_h2_quiet(struct wp_h2 *h)
     wp_conn_kick(h->c);
 }
 
+bool wp_h2_is_idle(const struct wp_h2 *h)
+{
+    return h->n_streams == 0;
+}
+
 void wp_h2_idle(struct wp_h2 *h)
 {
     if (h->n_streams == 0)

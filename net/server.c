@@ -2,19 +2,22 @@
 /*
  * The listener.  It accepts by itself on a polled socket, because libuv, when descriptors run out,
  * accepts and closes what waits; here accepting pauses (at the limit of connections too), clients
- * wait in the backlog, and a connection that ends or a tenth of a second lets it go on.
+ * wait in the backlog, and a connection that ends or a tenth of a second lets it go on.  While
+ * somebody waits, connections that have been idle for longest make room: who holds many of them and
+ * asks nothing must not keep out who does.
  */
 #include "net/conn.h"
 
 #include "base/clock.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, ACCEPTS_A_TURN = 64, RETRY_US = 100000 };
+enum { BACKLOG = 1024, ACCEPTS_A_TURN = 64, RETRY_US = 100000, IDLE_LEAST_US = 500000, ROOM_AT_ONCE = 16 };
 
 union address {
     struct sockaddr any;
@@ -58,15 +61,88 @@ static void poll_or_not(struct wp_server *s)
         uv_poll_stop(&s->poll);
 }
 
+/* A request that lies unread would be answered by a reset. */
+static bool has_unread(const struct wp_conn *c)
+{
+    uv_os_fd_t fd;
+    int unread = 0;
+
+    return uv_fileno((const uv_handle_t *)&c->stream.tcp, &fd) == 0 && ioctl(fd, FIONREAD, &unread) == 0 &&
+           unread > 0;
+}
+
+static bool is_idle(const struct wp_conn *c)
+{
+    if (c->state == WP_CONN_H2)
+        return wp_h2_is_idle(c->h2);
+    return c->state == WP_CONN_IDLE && !c->x && !wp_stream_shaking(&c->stream);
+}
+
+static bool full(const struct wp_server *s)
+{
+    return s->starved || (s->conf.connections && s->n_conns >= s->conf.connections);
+}
+
+static bool somebody_waits(const struct wp_server *s)
+{
+    struct pollfd p = {.fd = s->fd, .events = POLLIN};
+
+    return poll(&p, 1, 0) == 1;
+}
+
+/* Those whose deadline comes first have been idle for longest. */
+static size_t find_idlest(struct wp_server *s, struct wp_conn *out[ROOM_AT_ONCE])
+{
+    uint64_t newest = wp_loop_now_us(s->loop) + s->conf.keepalive_us - IDLE_LEAST_US;
+    size_t n = 0;
+
+    WP_LIST_EACH(&s->conns, it)
+    {
+        struct wp_conn *c = WP_CONTAINER(it, struct wp_conn, link);
+        size_t i;
+
+        if (!is_idle(c) || !c->deadline.armed || c->deadline.at_us > newest || has_unread(c))
+            continue;
+        for (i = n; i > 0 && out[i - 1]->deadline.at_us > c->deadline.at_us; i--)
+            if (i < ROOM_AT_ONCE)
+                out[i] = out[i - 1];
+        if (i < ROOM_AT_ONCE)
+            out[i] = c;
+        n += n < ROOM_AT_ONCE;
+    }
+    return n;
+}
+
+static void make_room(struct wp_server *s)
+{
+    struct wp_conn *idlest[ROOM_AT_ONCE];
+    size_t n = find_idlest(s, idlest);
+
+    for (size_t i = 0; i < n; i++) {
+        if (idlest[i]->state == WP_CONN_H2)
+            wp_h2_quiet(idlest[i]->h2);
+        else
+            wp_conn_close(idlest[i], false);
+    }
+}
+
 static void on_retry(struct wp_timer *t)
 {
-    poll_or_not(t->arg);
+    struct wp_server *s = t->arg;
+
+    if (full(s) && somebody_waits(s))
+        make_room(s);
+    s->starved = false; /* the next accept says whether it still is */
+    poll_or_not(s);
+    if (full(s) && !s->deaf && !s->closing)
+        wp_timer_in(s->loop, t, RETRY_US);
 }
 
 static void accept_later(struct wp_server *s, int rc)
 {
     uint64_t now = wp_loop_now_us(s->loop), skipped = 0;
 
+    s->starved = rc == UV_EMFILE || rc == UV_ENFILE;
     wp_timer_at(s->loop, &s->retry, now + RETRY_US);
     if (wp_log_may(&s->accept_limit, now, &skipped))
         wp_log(WP_WARN, "http", "accept: address=%s %s connections=%zu pause skipped=%llu",
@@ -104,8 +180,10 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             accept_later(s, rc);
         poll_or_not(s);
     }
-    if (!s->polling && !s->retry.armed && !s->deaf)
+    if (!s->polling && !s->retry.armed && !s->deaf) {
         say_full(s);
+        wp_timer_in(s->loop, &s->retry, RETRY_US);
+    }
 }
 
 static int parse_address(struct wp_str text, union address *out, socklen_t *n, struct wp_err *err)
@@ -332,16 +410,6 @@ void wp_server_forget(struct wp_server *s, struct wp_conn *c)
         wp_timer_stop(s->loop, &s->retry); /* a descriptor has come free */
     poll_or_not(s);
     end_if_empty(s);
-}
-
-/* A request that lies unread would be answered by a reset. */
-static bool has_unread(const struct wp_conn *c)
-{
-    uv_os_fd_t fd;
-    int unread = 0;
-
-    return uv_fileno((const uv_handle_t *)&c->stream.tcp, &fd) == 0 && ioctl(fd, FIONREAD, &unread) == 0 &&
-           unread > 0;
 }
 
 void wp_server_quiet(struct wp_server *s)

@@ -64,7 +64,8 @@ struct wp_server_conf {
     bool reuse_port;       /* SO_REUSEPORT: joins a server that wp_server_share() was called for */
     int fd;                /* a listening socket of that address, the server's once it is created; 0: one is made */
     bool held;             /* nobody is accepted until wp_server_open() */
-    size_t connections;    /* at once, for this server; beyond, accepting pauses.  0: no limit */
+    /* At once, for this server; beyond, accepting pauses, and who has been idle for longest (half a second at least) makes room.  0: no limit */
+    size_t connections;
     /* 0 is the default: */
     uint32_t head_bytes;   /* 65536 */
     uint64_t body_bytes;   /* 64 MiB */

@@ -123,7 +123,7 @@ static const struct wp_conf_key slo_rows[] = {
 };
 
 static const struct wp_conf_key limits_rows[] = {
-    ROW("connections", U64, "10000", "client connections of each port at once; beyond, accepting pauses; 0 is no limit", C(limits.connections), RANGE(0, 10000000)),
+    ROW("connections", U64, "10000", "client connections of each port at once; beyond, accepting pauses and idle ones make room; 0 is no limit", C(limits.connections), RANGE(0, 10000000)),
     ROW("in_flight", U64, "0", "requests at once; beyond, 429; 0 is no limit", C(limits.in_flight), RANGE(0, 10000000)),
     ROW("per_worker", U64, "0", "requests at once on one worker; further ones are held, see queue; 0 is no limit", C(limits.per_worker), RANGE(0, 10000000)),
     ROW("queue", U64, "4096", "requests held in the router at once while no worker is free; beyond, 429; 0 holds none", C(limits.queue), RANGE(0, 65536)),

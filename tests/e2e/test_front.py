@@ -3,6 +3,7 @@
 import gzip
 import json
 import socket
+import threading
 import time
 
 import h2client as h2
@@ -118,3 +119,33 @@ def test_targets_over_http2():
         c.ask(101)
         assert c.answer(101)[0] == 200 and not e.requests
         c.close()
+
+
+def test_idle_connections_make_room():
+    """clients that hold all connections and ask nothing do not keep out one who does, at the limit and without descriptors; who is busy stays"""
+    hold = threading.Event()
+
+    def answer(q):
+        q.sse_head()
+        q.chunk(EVENT)
+        hold.wait(60)
+        q.end()
+
+    e = engine(answer)
+    r = Router([e], "--set", "limits.connections=8", "--set", "limits.keepalive_s=600", "--threads", 1)
+    busy = open_stream(r.port)
+    read_until(busy, b"tick")
+    h2_idle = H2(r.port)
+    h2_idle.ask(1)
+    assert h2_idle.answer(1)[0] == 200
+    idle = [socket.create_connection(("127.0.0.1", r.port)) for _ in range(40)]
+    got = raw(r.port, closing(raw_file("plain")), 30)
+    assert status_of(got) == 200, got
+    f = h2_idle.until(h2.GOAWAY)
+    assert f and h2.error_of(f) == h2.NO_ERROR
+    hold.set()
+    assert read_until(busy, b"0\r\n\r\n").endswith(b"0\r\n\r\n")
+    for s in [busy, *idle]:
+        s.close()
+    h2_idle.close()
+    rules(r, [e])
