@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official OpenAI clients (Python, Node) and curl, as they are, through the router.
+"""The official OpenAI clients (Python, Node), curl, openssl s_client, nghttp and h2load, as they are, through the router.
 
 The clients come from PyPI and npm into build/venv and build/node, for these tests alone; where they cannot be had the tests
 are skipped and say so.
@@ -11,12 +11,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import lib
 from cases import *
 from lib import CHAT, MODEL, Engine, Router, Skip, until
+from test_tls import LOCAL, Authority, with_tls
 
 SET = "clients"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -57,9 +59,12 @@ def node():
     return ["node", str(HERE / "clients/client.mjs")]
 
 
-def run(client, scene, r):
-    p = subprocess.run([*client(), scene, f"http://127.0.0.1:{r.port}/v1"], capture_output=True, text=True, timeout=50,
-                       env={**os.environ, "WP_NODE": str(BUILD / "node"), "NO_PROXY": "*", "OPENAI_LOG": "off"})
+def run(client, scene, r, ca=None):
+    """ca: over TLS, with that authority."""
+    url = f"https://localhost:{r.port}/v1" if ca else f"http://127.0.0.1:{r.port}/v1"
+    p = subprocess.run([*client(), scene, url], capture_output=True, text=True, timeout=50,
+                       env={**os.environ, "WP_NODE": str(BUILD / "node"), "NO_PROXY": "*", "OPENAI_LOG": "off",
+                            **({"SSL_CERT_FILE": ca, "NODE_EXTRA_CA_CERTS": ca} if ca else {})})
     assert p.returncode == 0, f"{scene}: {p.stderr[-2000:]}"
     return json.loads(p.stdout.splitlines()[-1])
 
@@ -80,6 +85,30 @@ def served(client):
     assert got["usage"] > 8 and got["stream_usage"] == got["usage"], got
     assert got["finish"] in ("length", "stop") and len(got["request_id"]) == 32, got
     assert run(client, "many", r) == {"ok": 60}
+    r.at_rest()
+
+
+def over_tls(client):
+    """The same over https: a good day, an error, a stream that breaks, and one that is dropped."""
+    a = Authority()
+    tls = with_tls(a.sign("server", LOCAL))
+    fast = Engine("--speed", 50)
+    r = Router([fast], *tls)
+    got = run(client, "serve", r, a.ca)
+    assert got["models"] == [MODEL] and got["chat"] and got["stream"] and got["stream_usage"] == got["usage"], got
+    assert run(client, "many", r, a.ca) == {"ok": 60}
+    assert run(client, "not_found", r, a.ca)["code"] == "model_not_found"
+    r.at_rest()
+    r.end()
+    e = Engine("--speed", 1)
+    r = Router([e], *tls)
+    assert run(client, "cancel", r, a.ca) == {"ok": True}
+    until(lambda: e.metric("vllm:num_requests_running") == 0, 5, "the engine being free")
+    r.at_rest()
+    r.end()
+    r = Router([engine(lambda q: (stream(q), q.reset()))], *tls)
+    got = run(client, "stream_error", r, a.ca)
+    assert got["error"] == "APIError" and got["code"] == "upstream_failed" and got["seen"] == 3, got
     r.at_rest()
 
 
@@ -194,6 +223,64 @@ def test_node_retries():
 def test_node_streams():
     """the official Node client: a broken stream raises, a dropped one frees the engine"""
     streams(node)
+
+
+def test_python_over_tls():
+    """the official Python client over https: served, errors, a broken and a dropped stream"""
+    over_tls(python)
+
+
+def test_node_over_tls():
+    """the official Node client over https: served, errors, a broken and a dropped stream"""
+    over_tls(node)
+
+
+def tool(name):
+    if not shutil.which(name):
+        raise Skip(f"{name} is not installed")
+    return name
+
+
+def test_s_client():
+    """openssl s_client: TLS 1.2 and 1.3, sessions that are taken up again, ALPN, a request by hand, renegotiation refused"""
+    a = Authority()
+    r = Router([engine()], *with_tls(a.sign("server", LOCAL)))
+
+    def talk(*args, say=b"", code=0):
+        p = subprocess.run([tool("openssl"), "s_client", "-connect", f"localhost:{r.port}", "-CAfile", a.ca, "-verify_return_error", *args], input=say,
+                           capture_output=True, timeout=40)
+        assert code is None or p.returncode == code, (args, p.stdout[-500:], p.stderr[-500:])
+        return p.stdout + p.stderr
+
+    ask = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    for version in ("-tls1_2", "-tls1_3"):
+        got = talk(version, "-quiet", "-ign_eof", say=ask)
+        assert b"HTTP/1.1 200 OK" in got and MODEL.encode() in got, got
+        with tempfile.NamedTemporaryFile() as session:
+            talk(version, "-ign_eof", "-sess_out", session.name, say=ask)
+            assert b"Reused, TLSv1" in talk(version, "-ign_eof", "-sess_in", session.name, say=ask)
+    assert b"ALPN protocol: h2" in talk("-alpn", "h2,http/1.1") and b"ALPN protocol: http/1.1" in talk("-alpn", "http/1.1")
+    assert b"CONNECTED" in talk("-tls1_1", code=None) and b"alert" in talk("-tls1_1", code=None)
+    got = talk("-tls1_2", say=b"R\n" + ask, code=None)
+    assert b"HTTP/1.1 200" not in got and b"RENEGOTIATING" in got, got[-300:]
+    r.at_rest()
+
+
+def test_nghttp2_over_tls():
+    """nghttp and h2load over TLS by ALPN: a stream, and 2,000 requests on 4 connections with 32 streams each of which none fails"""
+    a = Authority()
+    e = Engine("--speed", 100)
+    r = Router([e], *with_tls(a.sign("server", LOCAL)))
+    url = f"https://localhost:{r.port}/v1/chat/completions"
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(chat_body(True, max_tokens=8))
+        f.flush()
+        out = subprocess.run([tool("nghttp"), "-y", "-d", f.name, "-H", "content-type: application/json", url], capture_output=True, text=True, timeout=40)
+        assert out.stdout.rstrip().endswith("data: [DONE]"), out
+        out = subprocess.run([tool("h2load"), "-n", "2000", "-c", "4", "-m", "32", "-d", f.name, "-H", "content-type: application/json", url],
+                             capture_output=True, text=True, timeout=100)
+    assert "2000 succeeded, 0 failed, 0 errored" in out.stdout and "Application protocol: h2" in out.stdout, out.stdout
+    r.at_rest()
 
 
 def curl(*args, body=None):
