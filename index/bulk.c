@@ -123,7 +123,7 @@ size_t wp_bulk_store(struct wp_index *ix, const struct wp_kv_event *ev, size_t i
         return 0;
     wp_run_pin(ix, run);
     n = lay_out(ix, ev, run, from, i);
-    if (wp_book_reserve(&shelf->book, ix->keys.secret, n, &ix->budget) < 0)
+    if (wp_book_reserve(&shelf->book, ix->prefix.secret, n, &ix->budget) < 0)
         return 0;
     spans = wp_spans_get(ix, run, ev->holder, span);
     held = held_of(span, spans) >> from;

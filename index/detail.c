@@ -69,7 +69,7 @@ struct wp_shelf *wp_shelf_make(struct wp_index *ix, uint32_t holder, uint32_t sp
     s->window = (int8_t)window;
     if (window < 0 && h->expect && !s->book.at && may_expect(ix, h->expect) &&
         only_one(h, s)) /* as far as there is room; else it grows as it must */
-        (void)wp_book_expect(&s->book, ix->keys.secret, h->expect, &ix->budget);
+        (void)wp_book_expect(&s->book, ix->prefix.secret, h->expect, &ix->budget);
     return s;
 }
 
@@ -77,7 +77,7 @@ struct wp_shelf *wp_shelf_make(struct wp_index *ix, uint32_t holder, uint32_t sp
 
 static uint32_t detail_hash(const struct wp_index *ix, uint32_t holder, uint32_t place)
 {
-    uint64_t x = ((uint64_t)holder << 32 | place) ^ ix->keys.secret;
+    uint64_t x = ((uint64_t)holder << 32 | place) ^ ix->prefix.secret;
 
     x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
     return (uint32_t)(x >> 32);
@@ -108,7 +108,7 @@ bool wp_details_reserve(struct wp_index *ix)
 int wp_hold_reserve(struct wp_index *ix, uint32_t holder, uint32_t space, uint16_t group)
 {
     struct wp_shelf *shelf = wp_shelf_make(ix, holder, space, group, -1);
-    int rc = shelf ? wp_book_reserve(&shelf->book, ix->keys.secret, 1, &ix->budget) : WP_ETOOBIG;
+    int rc = shelf ? wp_book_reserve(&shelf->book, ix->prefix.secret, 1, &ix->budget) : WP_ETOOBIG;
 
     return rc < 0 || wp_details_reserve(ix) ? rc : WP_ETOOBIG;
 }

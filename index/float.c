@@ -8,7 +8,7 @@ enum { FLOATING_MAX = 65536 };
 /* Keys are somebody else's choice: what lies in one bucket must not be theirs to choose. */
 static uint32_t mix(const struct wp_index *ix, uint64_t a, uint64_t b)
 {
-    uint64_t x = (a ^ ix->keys.secret) * 0x9E3779B97F4A7C15u;
+    uint64_t x = (a ^ ix->prefix.secret) * 0x9E3779B97F4A7C15u;
 
     x = (x ^ (x >> 32) ^ b) * 0xD6E8FEB86659FD93u;
     x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;

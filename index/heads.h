@@ -48,7 +48,42 @@ struct wp_probe {
     const struct wp_head_table *table, *then;
     uint32_t tag, at, left;
 };
-void wp_probe_start(struct wp_probe *p, const struct wp_heads *h, uint64_t key);
-uint32_t wp_probe_next(struct wp_probe *p);
+
+static inline void wp_probe_enter(struct wp_probe *p, const struct wp_head_table *t)
+{
+    p->table = t;
+    if (t) {
+        p->at = p->tag & t->mask;
+        p->left = t->mask + 1;
+    }
+}
+
+static inline void wp_probe_start(struct wp_probe *p, const struct wp_heads *h, uint64_t key)
+{
+    struct wp_heads *own = (struct wp_heads *)h;
+    const struct wp_head_table *t = atomic_load_explicit(&own->table, memory_order_acquire);
+
+    p->tag = wp_head_tag(key);
+    p->then = atomic_load_explicit(&own->older, memory_order_acquire);
+    if (p->then == t)
+        p->then = NULL;
+    wp_probe_enter(p, t);
+}
+
+static inline uint32_t wp_probe_next(struct wp_probe *p)
+{
+    for (; p->table; wp_probe_enter(p, p->then), p->then = NULL)
+        while (p->left) {
+            uint64_t word = atomic_load_explicit(&((struct wp_head_table *)p->table)->word[p->at], memory_order_acquire);
+
+            if (word == 0)
+                break;
+            p->left--;
+            p->at = (p->at + 1) & p->table->mask;
+            if (word >> 32 == p->tag && word > 1)
+                return (uint32_t)word;
+        }
+    return 0;
+}
 
 #endif

@@ -270,7 +270,7 @@ bool wp_hold_arrive(struct wp_index *ix, const struct wp_arrival *a)
     bool plain, anew;
     struct wp_spot s;
 
-    if (!shelf || wp_book_reserve(&shelf->book, ix->keys.secret, 1, &ix->budget) < 0)
+    if (!shelf || wp_book_reserve(&shelf->book, ix->prefix.secret, 1, &ix->budget) < 0)
         return false;
     wp_spot_open(ix, a->holder, a->place, &s);
     anew = a->stored && void_copies(ix, &s, (uint8_t)__builtin_ctz(tiers), NULL);

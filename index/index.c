@@ -47,7 +47,7 @@ int wp_index_create(struct wp_index **out, const struct wp_index_conf *conf, str
     ix->conf = *conf;
     ix->budget = (struct wp_budget){
         sizeof *ix, conf->cap_bytes - conf->cap_bytes / 16}; /* removals may go beyond */
-    wp_keys_init(&ix->keys, conf->secret);
+    wp_prefix_init(&ix->prefix, conf->secret);
     ix->names.size = sizeof(struct wp_name);
     ix->details.size = sizeof(struct wp_detail);
     wp_floats_init(&ix->floats);
@@ -142,7 +142,7 @@ static int add_space(struct wp_index *ix, struct wp_str model, uint32_t block_si
         return WP_ENOMEM;
     sp.model = wp_strndup(model.n ? model.p : "", model.n);
     sp.domain = wp_strndup(domain.n ? domain.p : "", domain.n);
-    sp.root = wp_keys_root(&ix->keys, ix->n_spaces);
+    sp.root = wp_prefix_root(&ix->prefix, ix->n_spaces);
     if (sp.model && sp.domain) {
         ix->spaces[ix->n_spaces++] = sp;
         if (wp_census_make(ix) == 0)
@@ -269,7 +269,7 @@ static void expect(struct wp_index *ix, struct wp_holder *h, size_t blocks)
     h->expect = blocks;
     for (uint32_t i = 0; i < h->shelves; i++)
         if (h->shelf[i].window < 0 && h->shelf[i].book.at) {
-            (void)wp_book_expect(&h->shelf[i].book, ix->keys.secret, blocks, &ix->budget);
+            (void)wp_book_expect(&h->shelf[i].book, ix->prefix.secret, blocks, &ix->budget);
             return;
         }
 }

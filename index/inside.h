@@ -2,7 +2,7 @@
 /*
  * index/inside.h - the index's inside: what the files of index/ share.
  *
- *     run      up to WP_SEGMENT consecutive blocks of a prompt, within one segment (index/keys.h): their local hashes, in chunks, and who
+ *     run      up to WP_SEGMENT consecutive blocks of a prompt, within one segment (index/prefix.h): their local hashes, in chunks, and who
  *              holds them.  A prompt that parts from a run in its middle goes on in a run of its own, its child; so nothing is ever
  *              split or merged, and a block has one *place*: run << 7 | offset.  A run is found by the key of its first block.
  *     word     run->who: everything that readers are told of a run's holders, in one atomic word.  Nobody, one span, or a roster.
@@ -29,7 +29,7 @@
 #include "index/float.h"
 #include "index/heads.h"
 #include "index/index.h"
-#include "index/keys.h"
+#include "index/prefix.h"
 #include "index/slab.h"
 
 #include <pthread.h>
@@ -37,6 +37,7 @@
 #ifndef WP_CHUNK
 #define WP_CHUNK 16u /* divides WP_SEGMENT */
 #endif
+__extension__ typedef unsigned __int128 wp_u128;
 enum { WP_RUNS_MAX = 1 << 24, WP_HOLDERS_MAX = 65535, WP_ROSTER_CLASSES = 21 };
 #define WP_NOWHERE 0xFFFFFFFFu
 #define WP_NAMED 0x80000000u /* in a book's value: the rest is a name's number (of a window's: copies are not just one) */
@@ -57,7 +58,7 @@ struct wp_run { /* one line: what a reader needs */
 };
 
 struct wp_run_own { /* the writer's part */
-    wp_u128 sum;    /* of its segment's blocks up to its end */
+    struct wp_sums sum; /* of its segment's blocks up to its end */
     uint64_t base;  /* key of the segments before */
     uint32_t child, next, prev; /* first child; among its parent's children */
     uint32_t segment;           /* its depth in these */
@@ -213,7 +214,7 @@ struct wp_index {
     pthread_mutex_t lock; /* the writer's */
     struct wp_index_conf conf;
     struct wp_budget budget;
-    struct wp_keys keys;
+    struct wp_prefix prefix;
     struct wp_census *_Atomic census;
     struct wp_heads heads[2]; /* of first blocks of prompts, and all others */
     struct wp_slab runs, owns, chunks, rosters[WP_ROSTER_CLASSES];

@@ -73,7 +73,7 @@ static int load_spaces(struct wp_loading *l)
                                 .domain_n = it.domain_n,
                                 .block_size = it.block_size,
                                 .kind = (enum wp_space_kind)it.kind,
-                                .root = wp_keys_root(&ix->keys, ix->n_spaces)};
+                                .root = wp_prefix_root(&ix->prefix, ix->n_spaces)};
         ix->n_spaces++;
         rc = take_text(l, it.model_n, &sp->model);
         rc = rc ? rc : take_text(l, it.domain_n, &sp->domain);
@@ -351,7 +351,7 @@ static int load(struct wp_loading *l)
 
     if (rc < 0)
         return rc;
-    wp_keys_init(&ix->keys, l->head.secret);
+    wp_prefix_init(&ix->prefix, l->head.secret);
     ix->conf.secret = l->head.secret;
     ix->clock = l->head.clock;
     rc = load_spaces(l);

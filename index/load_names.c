@@ -200,7 +200,7 @@ static int load_shelf(struct shelf *s, uint32_t n)
     if (n > wp_frames_ahead(l->in) / 12)
         return wp_loading_refuse(l, "a book has more names than there are");
     if (n)
-        rc = wp_book_reserve(&s->it->book, l->ix->keys.secret, n, &l->ix->budget);
+        rc = wp_book_reserve(&s->it->book, l->ix->prefix.secret, n, &l->ix->budget);
     if (rc < 0)
         return wp_loading_failed(l, rc);
     wp_pages_touch(&s->it->book.pages);

@@ -80,42 +80,79 @@ static bool see(const struct wp_index *ix, const struct wp_run *run, struct wp_s
 
 /* Finding the runs. */
 
-static uint64_t head_key(const struct wp_walk *w, size_t segment)
+static struct wp_sums sums_of(const struct wp_walk *w, size_t segment, size_t n)
 {
-    const struct wp_keys *keys = &w->ix->keys;
-    wp_u128 sum = wp_keys_add(keys, 0, 0, 0, w->local + segment * WP_SEGMENT, 1);
+    return wp_prefix_add(&w->ix->prefix, (struct wp_sums){0}, 0, w->local + segment * WP_SEGMENT,
+                         n);
+}
 
-    return wp_keys_key(keys, w->base[segment % WP_AHEAD], sum, 1);
+/* The same, where the walk is: goes on from what was summed last. */
+static struct wp_sums sums_upto(struct wp_walk *w, size_t segment, size_t n)
+{
+    size_t start = segment * WP_SEGMENT, to = start + n;
+
+    if (w->summed <= start || w->summed > to) {
+        w->sums = (struct wp_sums){0};
+        w->summed = start;
+    }
+    w->sums = wp_prefix_add(&w->ix->prefix, w->sums, (uint32_t)(w->summed - start),
+                            w->local + w->summed, to - w->summed);
+    w->summed = to;
+    return w->sums;
+}
+
+/* The key of what is before the segment is known now. */
+static void set_base(struct wp_walk *w, size_t segment, uint64_t base)
+{
+    w->base[segment % WP_AHEAD] = base;
+    w->head[segment % WP_AHEAD] = wp_prefix_key(&w->ix->prefix, base, sums_of(w, segment, 1), 1);
+    w->known = segment + 1;
 }
 
 /* Knows the base of the segment, if all before it are whole. */
 static void know(struct wp_walk *w, size_t segment)
 {
-    const struct wp_keys *keys = &w->ix->keys;
-
     while (w->known <= segment && w->known * WP_SEGMENT < w->n) {
         size_t s = w->known - 1;
-        wp_u128 sum = wp_keys_add(keys, 0, 0, 0, w->local + s * WP_SEGMENT, WP_SEGMENT);
 
-        w->base[w->known % WP_AHEAD] = wp_keys_key(keys, w->base[s % WP_AHEAD], sum, WP_SEGMENT);
-        wp_heads_prefetch(&w->ix->heads[1], head_key(w, w->known));
-        w->known++;
+        set_base(w, w->known,
+                 wp_prefix_key(&w->ix->prefix, w->base[s % WP_AHEAD], sums_of(w, s, WP_SEGMENT),
+                               WP_SEGMENT));
+        wp_heads_prefetch(&w->ix->heads[1], w->head[(s + 1) % WP_AHEAD]);
     }
 }
 
-/* The first runs of the segments up to that one are on their way from memory, if their heads have
- * come. */
-static void call_for(struct wp_walk *w, size_t segment)
+/* What may be the first run of the segment is on its way from memory, if its head has come. */
+static bool call_for(struct wp_walk *w, size_t segment)
 {
-    for (; w->called <= segment && w->called < w->known; w->called++) {
-        struct wp_probe p;
-        uint32_t run;
+    struct wp_probe p;
+    uint32_t run;
 
-        wp_probe_start(&p, &w->ix->heads[1], head_key(w, w->called));
-        run = wp_probe_next(&p);
-        if (run)
-            __builtin_prefetch(wp_run_at(w->ix, run));
-    }
+    wp_probe_start(&p, &w->ix->heads[segment != 0], w->head[segment % WP_AHEAD]);
+    run = w->run[segment % WP_AHEAD] = wp_probe_next(&p);
+    if (run)
+        __builtin_prefetch(wp_run_at(w->ix, run));
+    w->called = segment + 1;
+    return run != 0;
+}
+
+/* Those of the segments up to that one, from where the walk is. */
+static void call_upto(struct wp_walk *w, size_t segment)
+{
+    if (w->called < w->pos / WP_SEGMENT)
+        w->called = w->pos / WP_SEGMENT;
+    while (w->called <= segment && w->called < w->known)
+        call_for(w, w->called);
+}
+
+/* The segment's first run has come by now: so does what it leads to. */
+static void look_into(const struct wp_walk *w, size_t segment)
+{
+    uint32_t run = segment < w->called ? w->run[segment % WP_AHEAD] : 0;
+    uint64_t who = run ? wp_word_get(&wp_run_at(w->ix, run)->who) : 0;
+
+    if (who & WP_WHO_ROSTER)
+        __builtin_prefetch(wp_slab_at(&w->ix->rosters[who >> 32 & 31], (uint32_t)who));
 }
 
 static const struct wp_run *find(const struct wp_walk *w, const struct wp_heads *heads,
@@ -136,36 +173,37 @@ static const struct wp_run *find(const struct wp_walk *w, const struct wp_heads 
 
 static const struct wp_run *next_run(struct wp_walk *w)
 {
-    const struct wp_keys *keys = &w->ix->keys;
     size_t segment = w->pos / WP_SEGMENT, off = w->pos % WP_SEGMENT;
-    wp_u128 sum;
 
+    if (off == 0 && segment < w->called) {
+        const struct wp_run *r = wp_run_at(w->ix, w->run[segment % WP_AHEAD]);
+
+        if (w->run[segment % WP_AHEAD] && r->key == w->head[segment % WP_AHEAD])
+            return r;
+    }
     know(w, segment);
     if (off == 0)
-        return find(w, &w->ix->heads[segment != 0], head_key(w, segment));
-    sum = wp_keys_add(keys, 0, 0, 0, w->local + segment * WP_SEGMENT, off + 1);
+        return find(w, &w->ix->heads[segment != 0], w->head[segment % WP_AHEAD]);
     return find(w, &w->ix->heads[1],
-                wp_keys_key(keys, w->base[segment % WP_AHEAD], sum, (uint32_t)off + 1));
+                wp_prefix_key(&w->ix->prefix, w->base[segment % WP_AHEAD],
+                              sums_upto(w, segment, off + 1), (uint32_t)off + 1));
 }
 
 /* All of the run lies on the prompt: its key says so at once. */
 static bool lies_whole(struct wp_walk *w, const struct wp_run *r, unsigned len)
 {
-    const struct wp_keys *keys = &w->ix->keys;
+    uint64_t key = atomic_load_explicit(&((struct wp_run *)r)->end_key, memory_order_relaxed);
     size_t segment = w->pos / WP_SEGMENT;
     uint32_t upto = r->first + len;
-    wp_u128 sum;
 
     if (w->pos + len > w->n)
         return false;
     if (upto == WP_SEGMENT && (segment + 1) * WP_SEGMENT < w->n) {
         know(w, segment + 1);
-        return atomic_load_explicit(&((struct wp_run *)r)->end_key, memory_order_relaxed) ==
-               w->base[(segment + 1) % WP_AHEAD];
+        return key == w->base[(segment + 1) % WP_AHEAD];
     }
-    sum = wp_keys_add(keys, 0, 0, 0, w->local + segment * WP_SEGMENT, upto);
-    return atomic_load_explicit(&((struct wp_run *)r)->end_key, memory_order_relaxed) ==
-           wp_keys_key(keys, w->base[segment % WP_AHEAD], sum, upto);
+    return key == wp_prefix_key(&w->ix->prefix, w->base[segment % WP_AHEAD],
+                                sums_upto(w, segment, upto), upto);
 }
 
 /* How many of the run's first blocks, of which somebody has `upto`, lie on the prompt. */
@@ -188,23 +226,40 @@ static unsigned match(struct wp_walk *w, const struct wp_run *r, unsigned upto)
     return i;
 }
 
+/*
+ * The first run, or NULL.  When the prompt before had more than one segment, this one is taken to
+ * be of that kind: while the head of the first run comes from memory the keys of the next ones are
+ * worked out, and then all their runs are called for at once.  In vain, if its holders end in the
+ * first.
+ */
+static const struct wp_run *begin(struct wp_walk *w, uint64_t root)
+{
+    set_base(w, 0, root);
+    w->called = 0;
+    if (w->o->deep) {
+        wp_heads_prefetch(&w->ix->heads[0], w->head[0]);
+        know(w, WP_AHEAD / 2 - 1);
+        if (!call_for(w, 0))
+            return NULL;
+        call_upto(w, WP_AHEAD / 2 - 1);
+    }
+    return next_run(w);
+}
+
 static void walk(struct wp_walk *w, const struct wp_index *ix, const struct wp_census *c,
                  uint32_t space)
 {
     const struct wp_run *r;
     struct wp_seen s;
 
-    w->base[0] = c->root[space];
-    w->known = w->called = 1;
-    w->pos = 0;
+    w->pos = w->summed = 0;
     w->ix = ix;
-    r = next_run(w);
-    if (!r)
+    r = begin(w, c->root[space]);
+    if (!r) {
+        w->o->deep = false;
         return;
-    __builtin_prefetch(r);
+    }
     wp_rows_init(w, ix, c, w->o);
-    if (w->o->deep) /* while the run is on its way from memory; in vain, if its holders end in it */
-        know(w, 2);
     while (r && see(ix, r, &s)) {
         unsigned m = match(w, r, s.upto);
 
@@ -214,7 +269,8 @@ static void walk(struct wp_walk *w, const struct wp_index *ix, const struct wp_c
             break;
         if (w->pos % WP_SEGMENT == 0) {
             know(w, w->pos / WP_SEGMENT + WP_AHEAD - 2);
-            call_for(w, w->pos / WP_SEGMENT + WP_AHEAD / 2);
+            call_upto(w, w->pos / WP_SEGMENT + WP_AHEAD / 2);
+            look_into(w, w->pos / WP_SEGMENT + 1);
         }
         r = next_run(w);
     }

@@ -8,6 +8,26 @@
 
 #include <string.h>
 
+static uint64_t *held(const struct wp_walk *w, int tier)
+{
+    return wp_scratch(w, 2 * (size_t)tier);
+}
+
+static uint64_t *sure(const struct wp_walk *w, int tier)
+{
+    return wp_scratch(w, 2 * (size_t)tier + 1);
+}
+
+static uint64_t *window(const struct wp_walk *w, int number)
+{
+    return wp_scratch(w, WP_WINDOW_SETS + (size_t)number);
+}
+
+static uint64_t *rest(const struct wp_walk *w)
+{
+    return wp_scratch(w, WP_REST_SET);
+}
+
 enum { FEW = 8, SORT_FEW = 12, SORT_BLOCKS = 8192 };
 
 static struct wp_overlap_row *add_row(struct wp_walk *w, const struct wp_overlap_row *like)
@@ -26,7 +46,6 @@ static struct wp_overlap_row *add_row(struct wp_walk *w, const struct wp_overlap
 void wp_rows_init(struct wp_walk *w, const struct wp_index *ix, const struct wp_census *c,
                   struct wp_overlap *o)
 {
-    uint64_t *scratch = o->bits + o->cap * o->words;
     struct wp_overlap_row *all;
 
     w->ix = ix;
@@ -34,15 +53,7 @@ void wp_rows_init(struct wp_walk *w, const struct wp_index *ix, const struct wp_
     w->o = o;
     w->words = c->words < o->words ? c->words : o->words;
     w->pos = 0;
-    for (size_t t = 0; t < WP_TIER_MAX; t++) {
-        w->held[t] = scratch + 2 * t * o->words;
-        w->sure[t] = scratch + (2 * t + 1) * o->words;
-    }
-    for (size_t i = 0; i < WP_WINDOWS_MAX; i++)
-        w->window[i] = scratch + (WP_WINDOW_SETS + i) * o->words;
-    w->guess = scratch + WP_GUESS_SET * o->words;
-    w->own = scratch + WP_OWN_SET * o->words;
-    w->rest = scratch + WP_REST_SET * o->words;
+    w->scratch = o->bits + o->cap * o->words;
     o->n = 0;
     all = add_row(w, NULL);
     memcpy(all->set, c->live, w->words * sizeof all->set[0]);
@@ -114,22 +125,24 @@ static struct wp_overlap_row *row_among(struct wp_walk *w, const struct wp_overl
 static void close_split(struct wp_walk *w, size_t at, size_t first)
 {
     struct wp_overlap *o = w->o;
-    uint64_t left = 0;
+    uint64_t left = 0, *set = o->row[at].set, *last;
+    const uint64_t *those = rest(w);
 
-    memcpy(o->row[at].set, w->rest, o->words * sizeof(uint64_t));
     for (size_t i = 0; i < o->words; i++)
-        left |= w->rest[i];
+        left |= set[i] = those[i];
     if (left || first == o->n)
         return;
-    o->n--;
-    memcpy(o->row[at].set, o->row[o->n].set, o->words * sizeof(uint64_t));
-    o->row[o->n].set = o->row[at].set;
+    last = o->row[--o->n].set;
+    for (size_t i = 0; i < o->words; i++)
+        set[i] = last[i];
+    o->row[o->n].set = set;
     o->row[at] = o->row[o->n];
+    o->row[at].set = set;
 }
 
 static void open_split(struct wp_walk *w, size_t at)
 {
-    memcpy(w->rest, w->o->row[at].set, w->o->words * sizeof(uint64_t));
+    memcpy(rest(w), w->o->row[at].set, w->o->words * sizeof(uint64_t));
     memset(w->o->row[at].set, 0,
            w->o->words * sizeof(uint64_t)); /* never more sets than holders, plus one */
 }
@@ -164,6 +177,7 @@ static void split_simple(struct wp_walk *w, size_t at, const struct wp_seen *s, 
 {
     struct wp_overlap *o = w->o;
     size_t first = o->n;
+    uint64_t *left = rest(w);
     uint16_t rows[WP_SEGMENT + 1]; /* of those made here: the one that is so much longer, if it is
                                       as the last one was */
 
@@ -178,7 +192,7 @@ static void split_simple(struct wp_walk *w, size_t at, const struct wp_seen *s, 
         uint64_t bit = 1ull << (holder % 64);
         struct stretch it;
 
-        if (holder >= w->words * 64 || !(w->rest[holder / 64] & bit))
+        if (holder >= w->words * 64 || !(left[holder / 64] & bit))
             continue;
         it = stretch_of(span, m);
         if (!it.blocks)
@@ -186,7 +200,7 @@ static void split_simple(struct wp_walk *w, size_t at, const struct wp_seen *s, 
         (s->singles > FEW ? row_among(w, &o->row[at], first, &it, rows)
                           : row_for(w, &o->row[at], first, &it))
             ->set[holder / 64] |= bit;
-        w->rest[holder / 64] &= ~bit;
+        left[holder / 64] &= ~bit;
     }
     for (unsigned i = 0; i < s->sets; i++) {
         const wp_word *set = s->set + (size_t)i * (1 + s->words);
@@ -195,14 +209,14 @@ static void split_simple(struct wp_walk *w, size_t at, const struct wp_seen *s, 
         size_t words = s->words < w->words ? s->words : w->words;
 
         for (size_t k = 0; it.blocks && k < words; k++) {
-            uint64_t bits = w->rest[k] & wp_word_get(&set[1 + k]);
+            uint64_t bits = left[k] & wp_word_get(&set[1 + k]);
 
             if (!bits)
                 continue;
             if (!r)
                 r = row_for(w, &o->row[at], first, &it);
             r->set[k] |= bits;
-            w->rest[k] &= ~bits;
+            left[k] &= ~bits;
         }
     }
     close_split(w, at, first);
@@ -213,19 +227,19 @@ static void mark(struct wp_walk *w, uint64_t span, size_t k, uint64_t bits)
 {
     if (span & WP_SPAN_WINDOW) {
         for (uint16_t m = wp_span_window(span); m; m &= (uint16_t)(m - 1))
-            w->window[__builtin_ctz(m)][k] |= bits;
+            window(w, __builtin_ctz(m))[k] |= bits;
         return;
     }
-    w->own[k] |= bits;
+    wp_scratch(w, WP_OWN_SET)[k] |= bits;
     if (span & WP_SPAN_GUESS)
-        w->guess[k] |= bits;
+        wp_scratch(w, WP_GUESS_SET)[k] |= bits;
     for (uint8_t t = wp_span_tiers(span); t; t &= (uint8_t)(t - 1)) {
         int tier = __builtin_ctz(t);
 
         w->tiers |= (uint8_t)(1u << tier);
-        w->held[tier][k] |= bits;
+        held(w, tier)[k] |= bits;
         if (wp_span_sure(span) >> tier & 1)
-            w->sure[tier][k] |= bits;
+            sure(w, tier)[k] |= bits;
     }
 }
 
@@ -241,9 +255,9 @@ static void mark_ranks(struct wp_walk *w, uint64_t span, uint32_t node)
             for (uint8_t t = wp_span_tiers(span); t; t &= (uint8_t)(t - 1)) {
                 int tier = __builtin_ctz(t);
 
-                w->held[tier][k] |= c->ranks[i * c->words + k];
+                held(w, tier)[k] |= c->ranks[i * c->words + k];
                 if (wp_span_sure(span) >> tier & 1)
-                    w->sure[tier][k] |= c->ranks[i * c->words + k];
+                    sure(w, tier)[k] |= c->ranks[i * c->words + k];
             }
     }
 }
@@ -251,7 +265,7 @@ static void mark_ranks(struct wp_walk *w, uint64_t span, uint32_t node)
 static void look_at(struct wp_walk *w, const struct wp_seen *s, unsigned at)
 {
     w->tiers = 0;
-    memset(w->held[0], 0, (WP_REST_SET)*w->o->words * sizeof(uint64_t));
+    memset(held(w, 0), 0, (WP_REST_SET)*w->o->words * sizeof(uint64_t));
     for (unsigned i = 0; i < s->singles; i++) {
         uint64_t span = wp_word_get(&s->single[i]);
         uint32_t holder = wp_span_holder(span);
@@ -279,16 +293,16 @@ static void look_at(struct wp_walk *w, const struct wp_seen *s, unsigned at)
     }
 }
 
-/* Those of w->rest in the tier get a row of their own, that much longer than `from`. */
+/* Those of rest(w) in the tier get a row of their own, that much longer than `from`. */
 static void part(struct wp_walk *w, const struct wp_overlap_row *from, int tier, bool doubtful,
                  uint32_t blocks)
 {
-    const uint64_t *in = w->held[tier], *sure = w->sure[tier];
+    const uint64_t *in = held(w, tier), *surely = sure(w, tier), *left = rest(w);
     struct stretch s = {.blocks = blocks, .tier = (uint8_t)tier, .doubtful = doubtful};
     struct wp_overlap_row *r = NULL;
 
     for (size_t i = 0; i < w->words; i++) {
-        uint64_t bits = w->rest[i] & in[i] & (doubtful ? ~sure[i] : sure[i]);
+        uint64_t bits = left[i] & in[i] & (doubtful ? ~surely[i] : surely[i]);
 
         if (!bits)
             continue;
@@ -311,7 +325,7 @@ static void split(struct wp_walk *w, size_t at, uint32_t blocks)
         part(w, &w->o->row[at], tier, false, blocks);
         part(w, &w->o->row[at], tier, true, blocks);
         for (size_t i = 0; i < w->words; i++)
-            w->rest[i] &= ~w->held[tier][i];
+            rest(w)[i] &= ~held(w, tier)[i];
     }
     close_split(w, at, first);
 }
@@ -327,9 +341,9 @@ static bool in(const uint64_t *set, uint32_t holder)
  */
 static bool has_in_group(const struct wp_walk *w, const struct wp_census_window *g)
 {
-    if (in(w->guess, g->holder))
+    if (in(wp_scratch(w, WP_GUESS_SET), g->holder))
         return g->blocks == WP_WINDOW_ALL;
-    return !in(w->own, g->holder) || in(w->window[g->number], g->holder);
+    return !in(wp_scratch(w, WP_OWN_SET), g->holder) || in(window(w, g->number), g->holder);
 }
 
 /*

@@ -20,28 +20,27 @@ static uint32_t find(const struct wp_index *ix, uint32_t segment, unsigned first
     return run;
 }
 
-/* The sum of the segment's blocks before the run's block off, which is not its first one. */
-static wp_u128 sum_before(const struct wp_index *ix, uint32_t run, unsigned off)
+/* The sums of the segment's blocks before the run's block off, which is not its first one. */
+static struct wp_sums sum_before(const struct wp_index *ix, uint32_t run, unsigned off)
 {
     const struct wp_run *r = wp_run_at(ix, run);
+    const struct wp_run_own *own = wp_own_at(ix, run);
     unsigned len = wp_run_len(r), n;
-    wp_u128 tail = 0;
+    struct wp_sums tail = {0};
 
     for (unsigned i = off; i < len; i += n) {
-        const uint64_t *chunk = wp_run_chunk(ix, r, i / WP_CHUNK);
-
         n = WP_CHUNK - i % WP_CHUNK;
         n = n < len - i ? n : len - i;
-        tail = wp_keys_add(&ix->keys, tail, r->first + i, wp_run_local(ix, r, i - 1),
-                           chunk + i % WP_CHUNK, n);
+        tail = wp_prefix_add(&ix->prefix, tail, r->first + i,
+                             wp_run_chunk(ix, r, i / WP_CHUNK) + i % WP_CHUNK, n);
     }
-    return wp_own_at(ix, run)->sum - tail;
+    return (struct wp_sums){own->sum.a - tail.a, own->sum.b - tail.b};
 }
 
 /* What the first block of a run below a place would be called. */
 struct spot {
     uint64_t base, key;
-    wp_u128 sum; /* with the block */
+    struct wp_sums sum; /* with the block */
     uint32_t segment;
     unsigned first;
 };
@@ -57,17 +56,16 @@ static void spot_below(const struct wp_index *ix, uint32_t space, uint32_t place
     } else {
         const struct wp_run *r = wp_run_at(ix, run);
         const struct wp_run_own *own = wp_own_at(ix, run);
-        wp_u128 sum = off == wp_run_len(r) ? own->sum : sum_before(ix, run, off);
+        struct wp_sums sum = off == wp_run_len(r) ? own->sum : sum_before(ix, run, off);
 
         *s = (struct spot){
             .base = own->base, .sum = sum, .segment = own->segment, .first = r->first + off};
         if (s->first == WP_SEGMENT)
-            *s = (struct spot){.base = wp_keys_key(&ix->keys, own->base, sum, WP_SEGMENT),
+            *s = (struct spot){.base = wp_prefix_key(&ix->prefix, own->base, sum, WP_SEGMENT),
                                .segment = own->segment + 1};
     }
-    s->sum = wp_keys_add(&ix->keys, s->sum, s->first,
-                         s->first ? wp_run_local(ix, wp_run_at(ix, run), off - 1) : 0, &local, 1);
-    s->key = wp_keys_key(&ix->keys, s->base, s->sum, s->first + 1);
+    s->sum = wp_prefix_add(&ix->prefix, s->sum, s->first, &local, 1);
+    s->key = wp_prefix_key(&ix->prefix, s->base, s->sum, s->first + 1);
 }
 
 /* The place's run goes on with the block, or could. */
@@ -146,7 +144,7 @@ static void write_local(struct wp_index *ix, struct wp_run *r, unsigned off, uin
 static void close_run(struct wp_index *ix, struct wp_run *r, const struct wp_run_own *own,
                       unsigned len)
 {
-    uint64_t key = wp_keys_key(&ix->keys, own->base, own->sum, r->first + len);
+    uint64_t key = wp_prefix_key(&ix->prefix, own->base, own->sum, r->first + len);
 
     atomic_store_explicit(&r->len, (uint8_t)len, memory_order_relaxed);
     atomic_store_explicit(&r->end_key, key, memory_order_relaxed);
@@ -158,8 +156,7 @@ static void append(struct wp_index *ix, uint32_t place, uint64_t local)
     struct wp_run_own *own = wp_own_at(ix, wp_place_run(place));
     unsigned off = wp_place_off(place) + 1;
 
-    own->sum =
-        wp_keys_add(&ix->keys, own->sum, r->first + off, wp_run_local(ix, r, off - 1), &local, 1);
+    own->sum = wp_prefix_add(&ix->prefix, own->sum, r->first + off, &local, 1);
     write_local(ix, r, off, local);
     close_run(ix, r, own, off + 1);
 }
@@ -175,8 +172,7 @@ unsigned wp_run_append(struct wp_index *ix, uint32_t run, const uint64_t local[]
         return 0;
     if (wp_slab_reserve(&ix->chunks, room / WP_CHUNK + 1, &ix->budget, &ix->epoch) < 0)
         return 0;
-    own->sum =
-        wp_keys_add(&ix->keys, own->sum, r->first + len, wp_run_local(ix, r, len - 1), local, room);
+    own->sum = wp_prefix_add(&ix->prefix, own->sum, r->first + len, local, room);
     while (done < room) {
         unsigned off = len + done, now = WP_CHUNK - off % WP_CHUNK;
 

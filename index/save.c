@@ -21,7 +21,7 @@ static void save_head(const struct wp_index *ix, struct wp_frames_out *o)
         .segment = WP_SEGMENT,
         .tiers = WP_TIER_MAX,
         .windows = WP_WINDOWS_MAX,
-        .secret = ix->keys.secret,
+        .secret = ix->prefix.secret,
         .clock = ix->clock,
         .n_spaces = ix->n_spaces,
         .n_holders = ix->n_holders,

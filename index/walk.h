@@ -25,9 +25,13 @@ struct wp_walk {
     const uint64_t *local;
     size_t n, pos;
     uint64_t base[WP_AHEAD]; /* keys of the segments before: of segment s at s % WP_AHEAD, up to `known` */
+    uint64_t head[WP_AHEAD]; /* keys of their first blocks */
     size_t known;         /* segments whose base is known */
-    size_t called;        /* segments whose first run was called for */
-    uint64_t *held[WP_TIER_MAX], *sure[WP_TIER_MAX], *window[WP_WINDOWS_MAX], *guess, *own, *rest;
+    uint32_t run[WP_AHEAD]; /* what may be their first runs: called for; 0: none was found */
+    size_t called;        /* segments whose first run was */
+    struct wp_sums sums;  /* of the blocks from the start of a segment up to `summed` */
+    size_t summed;
+    uint64_t *scratch;    /* WP_SCRATCH_SETS sets */
     size_t words; /* that both the answer and the census have */
     uint8_t tiers; /* in which anybody has what is looked at */
 };
@@ -40,6 +44,10 @@ struct wp_seen {
     wp_word own;
 };
 
+static inline uint64_t *wp_scratch(const struct wp_walk *w, size_t set)
+{
+    return w->scratch + set * w->o->words;
+}
 static inline uint64_t wp_word_get(const wp_word *w)
 {
     return atomic_load_explicit((wp_word *)w, memory_order_acquire);

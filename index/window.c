@@ -107,7 +107,7 @@ static void tell(struct wp_index *ix, const struct wp_kv_event *ev, int window, 
 static int reserve(struct wp_index *ix, const struct wp_kv_event *ev, int window)
 {
     struct wp_shelf *s = wp_shelf_make(ix, ev->holder, ev->space, ev->group, window);
-    int rc = s ? wp_book_reserve(&s->book, ix->keys.secret, 1, &ix->budget) : WP_ETOOBIG;
+    int rc = s ? wp_book_reserve(&s->book, ix->prefix.secret, 1, &ix->budget) : WP_ETOOBIG;
 
     return rc < 0 ? rc : wp_pool_reserve(&ix->names, 1, &ix->budget);
 }
