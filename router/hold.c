@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-enum { LINES_MAX = 256, LINE_MOST = 65536, AT_ONCE = 64, LOOK_EVERY_US = 100000 };
+enum { LINES_MAX = 256, LINE_MOST = 65536, AT_ONCE = 64, LOOK_EVERY_US = 100000, SHOWN_SAMPLES = 16 };
+#define UNSHOWN_US 2e6
 
 struct wp_hold_line {
     struct wp_list link;
@@ -23,9 +24,6 @@ static struct wp_queue_conf conf_of(const struct wp_fleet *f)
 
     return (struct wp_queue_conf){.max = LINE_MOST, .hold_us = c->hold_us, .age = c->age, .most_us = c->hold_most_us, .tenants = WP_TENANTS};
 }
-
-enum { SHOWN_SAMPLES = 16 };
-#define UNSHOWN_US 2e6
 
 static bool is_on(const struct wp_fleet *f)
 {

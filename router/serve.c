@@ -164,7 +164,7 @@ static bool before_close(void *arg)
         return false;
     if (!s->closing) {
         s->closing = true;
-        wp_snapshots_finish(s->snapshots);
+        (s->router.gate[0].handed ? wp_snapshots_stop : wp_snapshots_finish)(s->snapshots);
         wp_waker_close(s->waker, one_closed, s);
         wp_prober_destroy(s->prober);
         s->prober = NULL;
@@ -206,6 +206,7 @@ static void on_successor(void *arg)
     for (size_t i = 1; i < r->n_gates; i++)
         wp_gate_post_drain(&r->gate[i], until, true);
     wp_gate_drain(&r->gate[0], until, true);
+    wp_snapshots_stop(s->snapshots);
 }
 
 static void on_usr2(uv_signal_t *h, int number)

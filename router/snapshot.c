@@ -274,18 +274,23 @@ int wp_snapshots_create(struct wp_snapshots **out, struct wp_gate *g, struct wp_
     return 0;
 }
 
-void wp_snapshots_finish(struct wp_snapshots *s)
+void wp_snapshots_stop(struct wp_snapshots *s)
 {
-    struct wp_err err = WP_ERR_INIT;
-    int rc;
-
-    if (s->child) { /* it would be older */
+    if (s->child) {
         kill(s->child, SIGKILL);
         waitpid(s->child, NULL, 0);
         s->child = 0;
     }
     wp_timer_stop(&s->gate->loop, &s->watch);
     wp_timer_stop(&s->gate->loop, &s->due);
+}
+
+void wp_snapshots_finish(struct wp_snapshots *s)
+{
+    struct wp_err err = WP_ERR_INIT;
+    int rc;
+
+    wp_snapshots_stop(s); /* what a child writes would be older */
     rc = prepare(s, &err);
     if (rc == 0) {
         wp_index_pause(wp_fleet_index(s->gate->router->fleet));

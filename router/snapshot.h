@@ -23,6 +23,7 @@ int wp_snapshots_create(struct wp_snapshots **out, struct wp_gate *g, struct wp_
 int wp_snapshots_take(struct wp_snapshots *s, struct wp_err *err);
 /* The last one, by this process, and no more.  The desk is still there. */
 void wp_snapshots_finish(struct wp_snapshots *s);
-void wp_snapshots_destroy(struct wp_snapshots *s); /* after a finish, and after the last scrape */
+void wp_snapshots_stop(struct wp_snapshots *s);    /* no more, and no last one: the file is another process's from now on */
+void wp_snapshots_destroy(struct wp_snapshots *s); /* after a finish or a stop, and after the last scrape */
 
 #endif

@@ -102,6 +102,19 @@ def test_a_new_process_takes_over_all_loops():
     take_over(3)
 
 
+def test_the_snapshot_is_the_successors():
+    """a process that handed over writes no last snapshot over its successor's; the successor writes its own at its end"""
+    with tempfile.TemporaryDirectory() as d:
+        file = pathlib.Path(d) / "index"
+        r = Router([Engine("--speed", 50)], "--set", f"index.snapshot={file}", "--set", "index.snapshot_s=0")
+        r.p.send_signal(signal.SIGUSR2)
+        new = Successor(successor(r))
+        until(lambda: r.p.poll() is not None, 30, "the end of the old process")
+        assert r.p.returncode == 0 and not file.exists()
+        new.end()
+        assert file.exists()
+
+
 def test_a_successor_that_cannot_start():
     """a configuration that is wrong by now, or a second SIGUSR2, leaves the old process serving, with the reason in the log"""
     f = tempfile.NamedTemporaryFile("w", suffix=".yaml")
