@@ -79,6 +79,11 @@ bool publisher_open(struct test_publisher *p, struct wp_loop *l, const char *eve
     return bind_to(p->router, replay, p->replay) && ok;
 }
 
+void publisher_bound(struct test_publisher *p, int messages)
+{
+    EXPECT_INT("bound", 0, zmq_setsockopt(p->pub, ZMQ_SNDHWM, &messages, sizeof messages));
+}
+
 static void take_request(struct test_publisher *p, const char peer[], int peer_n)
 {
     unsigned char part[3][64];

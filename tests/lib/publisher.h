@@ -29,6 +29,7 @@ struct test_publisher {
  */
 bool publisher_open(struct test_publisher *p, struct wp_loop *l, const char *events, bool bind,
                     const char *replay);
+void publisher_bound(struct test_publisher *p, int messages); /* what it keeps for a slow reader; 0, as at first: all */
 void publisher_look(struct test_publisher *p);
 void publisher_send(struct test_publisher *p, const struct wp_str frame[], size_t n); /* live */
 void publisher_reply(struct test_publisher *p, const struct wp_str frame[],

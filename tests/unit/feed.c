@@ -434,6 +434,40 @@ static void one_publisher_that_floods_does_not_stall_another(void)
     rig_fini(&r);
 }
 
+/* We read nothing for as long as it takes to fill our queue, the sockets' and the publisher's. */
+static void what_full_queues_drop_is_a_gap_and_comes_again(void)
+{
+    enum { N = 400000 };
+    struct rig r;
+    struct test_publisher pub;
+    struct seen *seen = &r.seen[0];
+    uint64_t next = N;
+
+    rig_init(&r);
+    publisher_open(&pub, &r.loop, ANY_PORT, true, ANY_PORT);
+    open_feed(&r, 0, &(struct wp_feed_conf){.events = at(pub.events), .replay = at(pub.replay)});
+    UNTIL(&r, pub.subscribed && pub.requests == 1);
+    end_answer(&pub);
+    UNTIL(&r, seen->state == WP_FEED_LIVE);
+    publisher_bound(&pub, 1000);
+    for (uint64_t i = 0; i < N; i++)
+        publish(&pub, i, (double)i);
+    publisher_bound(&pub, 0);
+    for (; pub.requests == 1 && !r.late; uv_run(&r.loop.uv, UV_RUN_ONCE))
+        publish(&pub, next, (double)next), next++; /* the next one that comes shows the gap */
+    EXPECT_INT("state", WP_FEED_GAPPED, seen->state);
+    EXPECT_TRUE("some were lost", pub.start > 0 && pub.start < N);
+    EXPECT_UINT("all before were not", pub.start, seen->applied);
+    for (uint64_t i = pub.start; i < next; i++)
+        answer(&pub, NULL, i, (double)i);
+    end_answer(&pub);
+    UNTIL(&r, seen->state == WP_FEED_LIVE && next_of(&r, 0) == next);
+    EXPECT_UINT("each once", next, seen->applied);
+    EXPECT_UINT("no hole", 0, seen->clears[WP_CLEAR_DOUBT] + seen->clears[WP_CLEAR_GONE]);
+    publisher_end(&pub, &r.loop);
+    rig_fini(&r);
+}
+
 static void what_was_held_is_let_go_in_bursts_too(void)
 {
     enum { N = 3000 };
@@ -1139,6 +1173,7 @@ const struct wp_suite suite_feed = {
         {"one message alone is applied", one_message_alone_is_applied},
         {"one publisher that floods does not stall another",
          one_publisher_that_floods_does_not_stall_another},
+        {"what full queues drop is a gap, and comes again", what_full_queues_drop_is_a_gap_and_comes_again},
         {"what was held is let go in bursts too", what_was_held_is_let_go_in_bursts_too},
         {"a slow replay is waited for and a silent one is not",
          a_slow_replay_is_waited_for_and_a_silent_one_is_not},
