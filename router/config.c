@@ -158,6 +158,7 @@ static const struct wp_conf_key health_rows[] = {
     ROW("interval_s", SECONDS, "5", "time between two probes of a worker", C(health.interval_us), RANGE(0.01, 86400)),
     ROW("fail", U32, "3", "failed probes in a row that take a worker out", C(health.fail), RANGE(1, 1000)),
     ROW("pass", U32, "2", "good probes in a row that bring it back", C(health.pass), RANGE(1, 1000)),
+    ROW("slow_start", U32, "4", "requests at once that a worker gets when it has come up, and two more for each good answer, while others can take them; 0: as many as any", C(health.slow_start), RANGE(0, 100000)),
     ROW("path", STR, "", "what to ask for; empty is the engine kind's own", C(health.path), .check = wp_check_path),
     {0},
 };

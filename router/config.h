@@ -112,7 +112,7 @@ struct wp_config {
     } retry;
     struct {
         uint64_t interval_us;
-        uint32_t fail, pass;
+        uint32_t fail, pass, slow_start;
         char *path; /* "": the engine kind's own */
     } health;
     struct {

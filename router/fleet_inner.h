@@ -86,6 +86,8 @@ const struct wp_hashes *wp_fleet_hashes(const struct wp_want *want, const struct
 /* place_room.c, with the lock held: the price of room for a decision among n candidates; the request's blocks were asked for. */
 void wp_fleet_price_room(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us);
 void wp_fleet_note_asked(struct wp_fleet *f, const struct wp_want *want, const struct wp_placement *p, size_t n, uint64_t now_us);
+/* A ready worker of the model that is no newcomer and has room: then newcomers get a few requests at first. */
+bool wp_fleet_has_warm(const struct wp_fleet *f, struct wp_str model, uint64_t now_us);
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw);
 /*
  * flight.c, with the lock held.  flown: the placement's blocks are in flight no more; behind a live feed they count on until the feed has told

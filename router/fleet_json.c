@@ -135,6 +135,7 @@ static int worker_json(struct wp_fleet *f, struct wp_worker *w, uint64_t now, st
     rc = rc ? rc : known(b, "reported_waiting", w->reported_waiting);
     rc = rc ? rc : known(b, "kv_usage", w->kv_usage);
     rc = rc ? rc : wp_buf_printf(b, ",\"foreign_running\":%.6g,\"foreign_waiting\":%.6g", w->foreign.running, w->foreign.waiting);
+    rc = rc ? rc : wp_buf_printf(b, ",\"failing\":%.3f", wp_worker_failing(w, wp_now_us()));
     rc = rc ? rc : wp_buf_printf(b, ",\"claims\":%llu,\"claims_wrong\":%llu,\"resyncs\":%llu,\"resync_why\":\"%s\"", (unsigned long long)s.claims,
                                  (unsigned long long)s.claims_wrong, (unsigned long long)s.resyncs, s.resync_why);
     return rc ? rc : wp_buf_printf(b, ",\"index_blocks\":%llu,\"history_blocks\":%zu,\"feed\":\"%s\",\"coverage\":%.4g,\"ranks\":%u}",

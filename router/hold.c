@@ -79,6 +79,7 @@ void wp_fleet_hold_fini(struct wp_fleet *f)
 
 static double least_wait(struct wp_fleet *f, struct wp_str model, uint64_t now_us)
 {
+    bool has_warm = wp_fleet_has_warm(f, model, now_us);
     double least = INFINITY;
     const char *why;
 
@@ -89,6 +90,8 @@ static double least_wait(struct wp_fleet *f, struct wp_str model, uint64_t now_u
         if (!wp_worker_serves(w, model) || !wp_worker_ready(w, now_us, &why))
             continue;
         if (f->conf->limits.per_worker && wp_worker_in_flight(w) >= f->conf->limits.per_worker)
+            continue;
+        if (has_warm && wp_worker_is_cold(w, f->conf))
             continue;
         for (uint32_t r = 0; r < w->n_ranks; r++)
             least = fmin(least, wp_load_wait_to_hold(wp_worker_wait_us(w, &w->rank[r], now_us), f->conf->policy.conf.hold_us, &w->profile));

@@ -16,6 +16,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#define FAILURE_US 1e6
+
 uint32_t wp_fleet_space(struct wp_fleet *f, struct wp_str base, uint32_t block_size, enum wp_prompt_kind kind)
 {
     bool bytes = kind == WP_PROMPT_BYTES;
@@ -171,14 +173,50 @@ static bool is_too_long(const struct wp_want *want, const struct wp_engine_model
     return m && m->max_len && want->prompt && want->prompt->kind == WP_PROMPT_TOKENS && want->tokens > m->max_len;
 }
 
-size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
-                           const char **why, uint64_t *retry_after_us)
+bool wp_fleet_has_warm(const struct wp_fleet *f, struct wp_str model, uint64_t now_us)
 {
-    size_t n = 0, busy = 0, too_long = 0, away = 0;
+    uint64_t most = f->conf->limits.per_worker;
+    const char *why;
+
+    if (f->conf->health.slow_start == 0)
+        return false;
+    WP_LIST_EACH(&f->workers, at)
+    {
+        const struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        if (w->warmed >= WP_WARM && wp_worker_serves(w, model) && wp_worker_ready(w, now_us, &why) && (!most || wp_worker_in_flight(w) < most))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * An engine that fails at once has nothing to do, and would look best.  What others lose by a failure is put at a second; whoever fails least is
+ * not shunned, for somebody has to take it.
+ */
+static void shun_failing(struct wp_fleet *f, size_t n, uint64_t now_us)
+{
+    double least = 1;
+
+    for (size_t i = 0; i < n; i++)
+        least = fmin(least, wp_worker_failing(f->candidate[i].worker, now_us));
+    for (size_t i = 0; i < n; i++) {
+        double more = wp_worker_failing(f->candidate[i].worker, now_us) - least;
+
+        f->view[i].wait_us += more > 0 ? FAILURE_US * more / (1.05 - more) : 0;
+    }
+}
+
+struct seats { /* what was found, and why there is no more */
+    size_t n, busy, too_long, away, cold;
+};
+
+static void look_for_seats(struct wp_fleet *f, const struct wp_want *want, bool spare_cold, uint64_t now_us, struct seats *s, const char **why,
+                           uint64_t *retry_after_us)
+{
     uint32_t last_space = 0xFFFFFFFF;
 
-    *why = "worker";
-    *retry_after_us = f->conf->health.interval_us;
+    *s = (struct seats){0};
     WP_LIST_EACH(&f->workers, at)
     {
         struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
@@ -189,28 +227,44 @@ size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint6
         if ((want->model && !m) || avoided(want, w))
             continue;
         if (is_too_long(want, m)) {
-            too_long++;
+            s->too_long++;
         } else if (want->again) { /* takes over the place of the attempt that it repeats: what that one fills up must not keep it out */
-            n = look_at_ranks(f, want, w, n, now_us, &last_space);
+            s->n = look_at_ranks(f, want, w, s->n, now_us, &last_space);
         } else if (!wp_worker_ready(w, now_us, &not_now)) {
             if (now_us < w->crowd_until_us) /* it would say 429 */
-                busy++;
+                s->busy++;
             else
-                away++;
+                s->away++;
             *why = not_now;
             in_us = ready_in(w, now_us, f->conf);
             if (in_us < *retry_after_us)
                 *retry_after_us = in_us;
         } else if (f->conf->limits.per_worker && wp_worker_in_flight(w) >= f->conf->limits.per_worker) {
-            busy++;
+            s->busy++;
+        } else if (spare_cold && wp_worker_is_cold(w, f->conf)) {
+            s->cold++;
         } else {
-            n = look_at_ranks(f, want, w, n, now_us, &last_space);
+            s->n = look_at_ranks(f, want, w, s->n, now_us, &last_space);
         }
     }
-    *no = busy ? WP_PLACE_BUSY : too_long && !away ? WP_PLACE_TOO_LONG : WP_PLACE_NOBODY;
-    if (busy)
+}
+
+size_t wp_fleet_candidates(struct wp_fleet *f, const struct wp_want *want, uint64_t now_us, enum wp_place_result *no,
+                           const char **why, uint64_t *retry_after_us)
+{
+    bool spare_cold = want->model && !want->only && wp_fleet_has_warm(f, want->model->name, now_us);
+    struct seats s;
+
+    *why = "worker";
+    *retry_after_us = f->conf->health.interval_us;
+    look_for_seats(f, want, spare_cold, now_us, &s, why, retry_after_us);
+    if (s.n == 0 && s.cold) /* those others cannot take this one */
+        look_for_seats(f, want, false, now_us, &s, why, retry_after_us);
+    shun_failing(f, s.n, now_us);
+    *no = s.busy ? WP_PLACE_BUSY : s.too_long && !s.away ? WP_PLACE_TOO_LONG : WP_PLACE_NOBODY;
+    if (s.busy)
         *why = "queue";
-    return n;
+    return s.n;
 }
 
 size_t wp_fleet_choose(struct wp_fleet *f, const struct wp_want *want, size_t n, uint64_t now_us, uint64_t draw)

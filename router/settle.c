@@ -161,6 +161,8 @@ void wp_fleet_end(struct wp_fleet *f, struct wp_placement *p, enum wp_outcome o,
         wp_worker_busy(w, p->placed_us, rest_us, f->conf, now);
     else if (o == WP_OUTCOME_GOOD)
         wp_worker_served(w);
+    else if (o == WP_OUTCOME_FAILED)
+        wp_worker_failed(w, now);
     /* Others than the one that decides are stragglers of the time before it opened, or were repeated: a burst opens it once. */
     if (wp_fleet_decides(w, p) || (w->breaker == WP_BREAKER_CLOSED && p->placed_us > w->opened_us))
         wp_worker_outcome(w, o, f->conf, now);

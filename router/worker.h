@@ -8,7 +8,8 @@
  *     joined     it has answered a probe, or requests, since it was added
  *     up         probes: down after health.fail bad ones in a row, up after health.pass good ones
  *     breaker    requests: closed -> open after health.fail failed attempts in a row, for a time that doubles from one probe
- *                interval to 30 s -> half open: one request goes; its end decides.  A good probe never closes it.
+ *                interval to 30 s -> half open: one request goes; its end decides.  A good probe never closes it.  It opens, too, when half
+ *                of the last WP_RECENT attempts failed, in whatever order, longer each time until as many in a row were good.
  *     resting    the engine said Retry-After: until then.  Or it said 429 without one, three times in a row: for half a second, doubling to 30 s
  *                as long as it answers nothing good
  *     draining   an operator said so
@@ -59,6 +60,7 @@ enum wp_outcome { WP_OUTCOME_NEUTRAL, WP_OUTCOME_GOOD, WP_OUTCOME_FAILED, WP_OUT
 extern const char *const wp_outcome_names[];
 
 enum { WP_TYPICAL_TOKENS = 4096 };
+enum { WP_RECENT = 20, WP_WARM = 32 }; /* attempts; good answers after which a worker is no newcomer */
 enum wp_breaker { WP_BREAKER_CLOSED, WP_BREAKER_HALF_OPEN, WP_BREAKER_OPEN };
 extern const char *const wp_breaker_names[];
 
@@ -96,6 +98,10 @@ struct wp_worker {
     char trouble[160]; /* why it is not up, for people */
     enum wp_breaker breaker;
     unsigned failures; /* attempts in a row */
+    uint32_t recent;   /* the last WP_RECENT attempts, good or failed, a bit each: set when it failed, the newest lowest */
+    unsigned n_recent; /* of them there have been */
+    uint64_t failed_us, gray_us; /* the last failure; how long the breaker was open last for that share of failures */
+    unsigned warmed;   /* good answers since it came up, WP_WARM at most */
     unsigned crowded;  /* 429 in a row, without Retry-After, of attempts that began after its last rest did */
     bool half_open_busy;
     const void *half_open_by; /* the placement that decides */
@@ -153,8 +159,13 @@ void wp_worker_learnt(struct wp_worker *w, bool calibrate);
 /* It goes by what another of the same costs has shown, until it shows something itself. */
 void wp_worker_borrow(struct wp_worker *w, const struct wp_worker *from, bool calibrate);
 double wp_worker_pace(const struct wp_worker *w); /* a typical prefill as learnt over what the profile says; 1 at first */
+/* Share of its recent attempts that failed, fading in a minute without another failure. */
+double wp_worker_failing(const struct wp_worker *w, uint64_t now_us);
+/* It has come up not long ago, and has as many requests as it should have at once until it has answered more. */
+bool wp_worker_is_cold(const struct wp_worker *w, const struct wp_config *conf);
 /* The breaker's part of it. */
 void wp_worker_outcome(struct wp_worker *w, enum wp_outcome o, const struct wp_config *conf, uint64_t now_us);
+void wp_worker_failed(struct wp_worker *w, uint64_t now_us); /* an attempt, before wp_worker_outcome() is told of it */
 void wp_worker_served(struct wp_worker *w); /* something good, also of the time before it rested: its next rest is a short one */
 /* placed_us: when the attempt began; asked_us: the pause that the engine asked for, or 0. */
 void wp_worker_busy(struct wp_worker *w, uint64_t placed_us, uint64_t asked_us, const struct wp_config *conf, uint64_t now_us);

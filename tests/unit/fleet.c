@@ -774,6 +774,96 @@ static void who_finds_nobody_free_is_held(void)
     tear_down();
 }
 
+/* One that answers 500 at once is always idle: it must not have most of the requests. */
+static void who_fails_at_once_does_not_look_best(void)
+{
+    static const char *const policy[] = {"policy.name=price", "policy.name=least_loaded"}, *const fail[] = {"health.fail=1000", "health.fail=9"};
+    static struct req all[200];
+
+    for (int k = 0; k < 2; k++) {
+        size_t to_gray = 0;
+
+        set_up((const char *const[]){policy[k], fail[k]}, 2);
+        add_up("gray", (struct answer){0});
+        add_up("well", (struct answer){0});
+        for (int i = 0; i < 200; i++) {
+            req_tokens(&all[i], "m", (unsigned)i + 1, 100);
+            EXPECT_INT("placed", WP_PLACED, place(&all[i]));
+            if (all[i].p.worker && strcmp(all[i].p.worker->conf.id, "gray") == 0)
+                end(&all[i], ++to_gray % 3 ? WP_OUTCOME_FAILED : WP_OUTCOME_GOOD); /* the other one computes on */
+        }
+        EXPECT_TRUE(policy[k], to_gray < 40);
+        for (int i = 0; i < 200; i++) {
+            end(&all[i], WP_OUTCOME_GOOD);
+            done(&all[i]);
+        }
+        tear_down();
+    }
+}
+
+static void who_has_failed_costs_more_for_a_while(void)
+{
+    struct req busy, r;
+
+    SET_UP("policy.name=price", "health.fail=1000");
+    add_up("gray", (struct answer){0});
+    add_up("well", (struct answer){0});
+    for (unsigned i = 0; i < 6; i++) {
+        req_tokens(&r, "m", i + 1, 100);
+        r.want.only = wp_fleet_find(fleet, WP_STR("gray"));
+        expect_placed("gray", &r, "gray");
+        end(&r, WP_OUTCOME_FAILED);
+        wp_worker_unref(r.want.only);
+        done(&r);
+    }
+    req_tokens(&busy, "m", 50, 2000);
+    expect_placed("the other one", &busy, "well");
+    req_tokens(&r, "m", 51, 100);
+    expect_placed("though it has something to do", &r, "well");
+    end(&r, WP_OUTCOME_GOOD);
+    end(&busy, WP_OUTCOME_GOOD);
+    done(&r);
+    done(&busy);
+    tear_down();
+}
+
+/* While somebody who has shown himself can take them. */
+static void a_newcomer_is_not_sent_a_rush(void)
+{
+    static struct req all[60];
+    size_t to_new = 0;
+
+    SET_UP("policy.name=least_loaded");
+    add_up("old", (struct answer){0});
+    for (unsigned i = 0; i < WP_WARM; i++)
+        serve_on("old", "m", i + 1, 100);
+    for (int i = 0; i < 30; i++) { /* it is busy */
+        req_tokens(&all[i], "m", 1000, 100);
+        expect_placed("old", &all[i], "old");
+    }
+    add_up("new", (struct answer){0});
+    for (int i = 30; i < 60; i++) {
+        req_tokens(&all[i], "m", 1000, 100);
+        EXPECT_INT("placed", WP_PLACED, place(&all[i]));
+        to_new += all[i].p.worker && strcmp(all[i].p.worker->conf.id, "new") == 0;
+    }
+    EXPECT_UINT("health.slow_start", 4, to_new);
+    for (int i = 0; i < 60; i++) {
+        end(&all[i], WP_OUTCOME_GOOD);
+        done(&all[i]);
+    }
+    EXPECT_INT("drained", 0, wp_fleet_drain(fleet, WP_STR("old"), true));
+    for (int i = 0; i < 60; i++) { /* nobody else is there */
+        req_tokens(&all[i], "m", 1000, 100);
+        expect_placed("new", &all[i], "new");
+    }
+    for (int i = 0; i < 60; i++) {
+        end(&all[i], WP_OUTCOME_GOOD);
+        done(&all[i]);
+    }
+    tear_down();
+}
+
 /* a has the prompt and is busy, b has nothing to do: a is the policy's choice, b would begin sooner. */
 static void a_first_token_that_is_due_decides_where(void)
 {
@@ -1643,6 +1733,9 @@ const struct wp_suite suite_fleet = {
         {"a repeat does not stand in its own way", a_repeat_does_not_stand_in_its_own_way},
         {"one request goes to a half-open worker and decides", one_request_goes_to_a_half_open_worker_and_decides},
         {"who finds nobody free is held", who_finds_nobody_free_is_held},
+        {"who fails at once does not look best", who_fails_at_once_does_not_look_best},
+        {"who has failed costs more for a while", who_has_failed_costs_more_for_a_while},
+        {"a newcomer is not sent a rush", a_newcomer_is_not_sent_a_rush},
         {"a first token that is due decides where", a_first_token_that_is_due_decides_where},
         {"who is held is refused when it would be late", who_is_held_is_refused_when_it_would_be_late},
         {"a reload that ends holding sends all", a_reload_that_ends_holding_sends_all},

@@ -275,6 +275,77 @@ static void the_half_open_request_decides(void)
     tear_down();
 }
 
+/* One that fails every other time never fails three times in a row. */
+static void half_of_many_opens_it_too(void)
+{
+    uint64_t now = 1000, last = 0;
+
+    breaker_set_up();
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; w->breaker == WP_BREAKER_CLOSED; i++) {
+            EXPECT_TRUE("soon", i < 25);
+            if (i % 2 == 0) {
+                wp_worker_served(w);
+                outcome(WP_OUTCOME_GOOD, now);
+            } else {
+                wp_worker_failed(w, now);
+                outcome(WP_OUTCOME_FAILED, now);
+            }
+        }
+        EXPECT_TRUE("longer each time, half a minute at most", w->open_until_us - now >= (last < 30000000 ? last * 3 / 2 : 30000000));
+        last = w->open_until_us - now;
+        now = w->open_until_us;
+        half_open();
+        wp_worker_served(w);
+        outcome(WP_OUTCOME_GOOD, now);
+    }
+    EXPECT_UINT("in the end", 30000000, last);
+    for (int i = 0; i < WP_RECENT; i++) {
+        wp_worker_served(w);
+        outcome(WP_OUTCOME_GOOD, now);
+    }
+    EXPECT_UINT("well again", 0, w->gray_us);
+    tear_down();
+}
+
+static void failures_fade(void)
+{
+    breaker_set_up();
+    EXPECT_NEAR("none", 0, wp_worker_failing(w, 1000), 0);
+    for (int i = 0; i < 10; i++)
+        wp_worker_failed(w, 1000);
+    EXPECT_NEAR("half", 0.5, wp_worker_failing(w, 1000), 1e-9);
+    EXPECT_NEAR("half a minute later", 0.25, wp_worker_failing(w, 1000 + 30000000), 1e-9);
+    EXPECT_NEAR("a minute later", 0, wp_worker_failing(w, 1000 + 60000000), 1e-9);
+    for (int i = 0; i < 20; i++)
+        wp_worker_served(w);
+    EXPECT_NEAR("or by good ones", 0, wp_worker_failing(w, 1000), 0);
+    tear_down();
+}
+
+static void a_newcomer_gets_more_as_it_answers(void)
+{
+    breaker_set_up();
+    EXPECT_TRUE("nothing yet", !wp_worker_is_cold(w, conf));
+    w->rank[0].load.in_flight = 4;
+    EXPECT_TRUE("four at once", wp_worker_is_cold(w, conf));
+    wp_worker_served(w);
+    EXPECT_TRUE("two more", !wp_worker_is_cold(w, conf));
+    w->rank[0].load.in_flight = 6;
+    EXPECT_TRUE("not more", wp_worker_is_cold(w, conf));
+    for (int i = 0; i < WP_WARM; i++)
+        wp_worker_served(w);
+    w->rank[0].load.in_flight = 1000;
+    EXPECT_TRUE("it has shown itself", !wp_worker_is_cold(w, conf));
+    for (int i = 0; i < 3; i++)
+        probed(false, 0);
+    for (int i = 0; i < 2; i++)
+        probed(true, 0);
+    EXPECT_TRUE("it came back: a newcomer again", wp_worker_is_cold(w, conf));
+    w->rank[0].load.in_flight = 0;
+    tear_down();
+}
+
 static void the_time_doubles_to_half_a_minute(void)
 {
     static const uint64_t want_s[] = {5, 10, 20, 30, 30, 30};
@@ -488,6 +559,9 @@ const struct wp_suite suite_worker = {
         {"the breaker opens after failures in a row", the_breaker_opens_after_failures_in_a_row},
         {"the half-open request decides", the_half_open_request_decides},
         {"the time doubles to half a minute", the_time_doubles_to_half_a_minute},
+        {"half of many opens it, too", half_of_many_opens_it_too},
+        {"failures fade", failures_fade},
+        {"a newcomer gets more as it answers", a_newcomer_gets_more_as_it_answers},
         {"stragglers do not move an open breaker", stragglers_do_not_move_an_open_breaker},
         {"a good probe never closes the breaker", a_good_probe_never_closes_the_breaker},
         {"every no has its word", every_no_has_its_word},
