@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policies/conductor.c - Mooncake's conductor: the lowest time to the first token, where for each
- * worker queue + prefill(own match)                      when the best match is at most `ratio`
- * times its own queue + transfer + prefill(best match)          otherwise: the best match's blocks
- * are moved there The transfer is reckoned at the link's nominal bandwidth, whatever else is on it.
+ * policies/conductor.c - Mooncake's conductor: the lowest time to the first token, where for each worker
+ *     queue + prefill(own match)                when the best match is at most `ratio` times its own
+ *     queue + transfer + prefill(best match)    otherwise: the best match's blocks are moved there
+ * The queue is prefill work, as if nobody decoded there, and the transfer is reckoned at the link's nominal bandwidth, whatever
+ * else is on it.
  * Source: Qin et al., "Mooncake: Trading More Storage for Less Computation", FAST '25, algorithm 1
  * (kvcache_balancing_threshold), without its prefill/decode split and its early rejection.
  */
@@ -38,8 +39,8 @@ static void reckon(const struct wp_policy_conf *c, const struct wp_ask *ask,
         hit = to < most ? to : most;
     }
     v->term[WP_TERM_COMPUTE] = wp_prefill_us(p, hit, ask->tokens);
-    v->price = v->ttft_us =
-        v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE];
+    v->price = wp_view_work_us(&w[i]) + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE];
+    v->ttft_us = v->term[WP_TERM_WAIT] + v->term[WP_TERM_FETCH] + v->term[WP_TERM_COMPUTE];
 }
 
 static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct wp_worker_view w[],

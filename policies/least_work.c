@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policies/least_work.c - the shortest wait: least prefill work sent there and not done, in time,
- * whatever is cached where. What a load account in place of a count of requests is worth, and, with
+ * policies/least_work.c - the least prefill work sent there and not done, in time, as if nobody decoded
+ * there, and whatever is cached where. What a load account in place of a count of requests is worth, and, with
  * policy.pull, the laboratory's least_alwaysfetch.
  */
 #include "policies/rules.h"
@@ -20,7 +20,7 @@ static size_t choose(struct wp_policy *p, const struct wp_ask *ask, const struct
         return WP_NO_WORKER;
     wp_verdicts_clear(v, n);
     for (size_t i = 0; i < n; i++)
-        v[i].price = v[i].term[WP_TERM_SCORE] = wp_view_wait_us(&w[i]);
+        v[i].price = v[i].term[WP_TERM_SCORE] = wp_view_work_us(&w[i]);
     at = wp_rule_lowest(ask, v, n);
     wp_predict_chosen((struct wp_policy_plain *)p, ask, &w[at], &v[at]);
     return at;

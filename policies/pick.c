@@ -45,6 +45,11 @@ double wp_view_wait_us(const struct wp_worker_view *w)
     return wp_within(w->wait_us, 0, longest_us);
 }
 
+double wp_view_work_us(const struct wp_worker_view *w)
+{
+    return wp_view_wait_us(w) / wp_slow_down(wp_view_profile(w), w->decoding, (double)w->kv_tokens);
+}
+
 /* An engine always computes the last token, so a hit is never the whole prompt. */
 static uint32_t usable_hit(const struct wp_ask *ask, const struct wp_worker_view *w)
 {

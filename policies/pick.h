@@ -54,6 +54,8 @@ static inline double wp_within(double x, double low, double high)
 double wp_missing_tokens(const struct wp_ask *ask, const struct wp_worker_view *w, double doubt);
 /* The wait, 0..1e15, whatever the view says. */
 double wp_view_wait_us(const struct wp_worker_view *w);
+/* The same as prefill work, as if nobody decoded there. */
+double wp_view_work_us(const struct wp_worker_view *w);
 const struct wp_profile *wp_view_profile(const struct wp_worker_view *w);
 
 /* Fewest in flight; among equals one by ask->draw.  n > 0.  The score is the number in flight. */

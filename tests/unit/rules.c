@@ -176,7 +176,15 @@ static void the_conductor_moves_long_matches(void)
     EXPECT_NEAR("at the link's pace",
                 2000 + 1e6 * 4096 * 327680.0 / 25e9 + wp_prefill_us(d, 4095, 4096), v[2].price, 1);
     EXPECT_UINT("a match of three quarters is kept", 0, v[1].n_fetch);
-    EXPECT_NEAR("and computed from", 300000 + wp_prefill_us(d, 3072, 4096), v[1].price, 1);
+    EXPECT_NEAR("and computed from; the queue is work, as if nobody decoded",
+                300000 / wp_slow_down(d, 0, 0) + wp_prefill_us(d, 3072, 4096), v[1].price, 1);
+    EXPECT_NEAR("the prediction is not", 300000 + wp_prefill_us(d, 3072, 4096), v[1].ttft_us, 1);
+    w[1].decoding = 100;
+    w[1].kv_tokens = 1000000;
+    p->ops->choose(p, &ask, w, N, v);
+    EXPECT_NEAR("nor beside others who decode",
+                300000 / wp_slow_down(d, 100, 1000000) + wp_prefill_us(d, 3072, 4096), v[1].price,
+                1);
     w[2].link_bytes_per_s = 0;
     p->ops->choose(p, &ask, w, N, v);
     EXPECT_UINT("without a link nothing moves", 0, v[2].n_fetch);
