@@ -9,6 +9,7 @@
 #include "sim/decisions.h"
 #include "sim/policy_set.h"
 #include "sim/put.h"
+#include "sim/tune.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ enum { RUNS_MAX = 32, SETS_MAX = 64 };
 
 /* clang-format off */
 enum flag {
-    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_RECORD, F_DECISIONS, F_SET
+    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_RECORD, F_DECISIONS, F_TUNE, F_TUNE_FOR, F_TUNE_PART, F_SET
 };
 static const struct wp_flag flags[] = {
     [F_TRACE]    = {"--trace", "FILE", "requests in Mooncake's form, plain or .gz"},
@@ -35,6 +36,9 @@ static const struct wp_flag flags[] = {
     [F_CAPACITY] = {"--capacity", NULL, "find the highest scale with 90 % within SLO, and show the figures there"},
     [F_RECORD]   = {"--record", "FILE", "write every decision there, for --decisions"},
     [F_DECISIONS] = {"--decisions", "FILE", "instead: makes the decisions of a `--record FILE`, this command's or serve's, again, and says which come out otherwise"},
+    [F_TUNE]     = {"--tune", "N", "search for better settings of the policy, N evaluations at most, and hold them against a part of the trace that was held out"},
+    [F_TUNE_FOR] = {"--tune-for", "FIGURE", "what is to be better: ttft_mean_s, ttft_p50_s, ttft_p90_s, ttft_p99_s, e2e_p99_s or slo_share (ttft_mean_s)"},
+    [F_TUNE_PART] = {"--tune-part", "SHARE", "of the trace's time to search on; the rest is held out (0.6)"},
     [F_SET]      = {"--set", "KEY=VALUE", "policy.*, fleet.* and slo.*: see docs/replay.md"},
     {NULL, NULL, NULL},
 };
@@ -42,9 +46,10 @@ static const struct wp_flag flags[] = {
 
 struct options {
     const char *trace, *policy, *json, *record, *decisions;
-    uint64_t workers, requests;
+    const char *tune_for;
+    uint64_t workers, requests, tune;
     struct wp_plays_conf plays;
-    double stale_ms;
+    double stale_ms, tune_part;
     struct wp_profile profile;
     bool capacity;
     const char *set[SETS_MAX];
@@ -82,6 +87,10 @@ static int take_number(struct options *o, size_t i, const char *value, struct wp
         return wp_flag_double(&flags[i], value, 0, 86400, &o->plays.jitter_s, err);
     case F_REQUESTS:
         return wp_flag_u64(&flags[i], value, 1, UINT32_MAX, &o->requests, err);
+    case F_TUNE:
+        return wp_flag_u64(&flags[i], value, 1, WP_TUNE_EVALUATIONS_MAX, &o->tune, err);
+    case F_TUNE_PART:
+        return wp_flag_double(&flags[i], value, 0.1, 0.9, &o->tune_part, err);
     default:
         return wp_flag_double(&flags[i], value, 0, 0.9, &o->plays.warmup, err);
     }
@@ -106,6 +115,9 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
         return 0;
     case F_JSON:
         o->json = value;
+        return 0;
+    case F_TUNE_FOR:
+        o->tune_for = value;
         return 0;
     case F_CAPACITY:
         o->capacity = true;
@@ -323,12 +335,24 @@ static int json_of(const struct column *c, const struct options *o, struct wp_bu
     return p.rc;
 }
 
+static int write_file(const char *path, const struct wp_buf *out, struct wp_err *err)
+{
+    bool std = strcmp(path, "-") == 0;
+    FILE *f = std ? stdout : fopen(path, "w");
+    int rc = 0;
+
+    errno = f ? 0 : errno;
+    if (!f || fwrite(out->p, 1, out->n, f) != out->n || fflush(f) != 0)
+        rc = wp_fail(err, errno ? -errno : -EIO, "%s: %s", path, strerror(errno ? errno : EIO));
+    if (f && !std && fclose(f) != 0 && rc == 0)
+        rc = wp_fail(err, -errno, "%s: %s", path, strerror(errno));
+    return rc;
+}
+
 static int write_json(const struct column c[], size_t n, const struct options *o,
                       struct wp_err *err)
 {
     struct wp_buf out = {0};
-    bool std = strcmp(o->json, "-") == 0;
-    FILE *f;
     int rc = n > 1 ? wp_buf_adds(&out, "[") : 0;
 
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -342,12 +366,7 @@ static int write_json(const struct column c[], size_t n, const struct options *o
         wp_buf_fini(&out);
         return wp_fail(err, rc, "out of memory");
     }
-    f = std ? stdout : fopen(o->json, "w");
-    errno = 0;
-    if (!f || fwrite(out.p, 1, out.n, f) != out.n || fflush(f) != 0)
-        rc = wp_fail(err, errno ? -errno : -EIO, "%s: %s", o->json, strerror(errno ? errno : EIO));
-    if (f && !std && fclose(f) != 0 && rc == 0)
-        rc = wp_fail(err, -errno, "%s: %s", o->json, strerror(errno));
+    rc = write_file(o->json, &out, err);
     wp_buf_fini(&out);
     return rc;
 }
@@ -377,6 +396,34 @@ static int run_all(struct column c[], size_t n, const struct options *o, struct 
     return rc;
 }
 
+/* Settings are searched for instead; what is written is what was found. */
+static int tune(const struct column *c, const struct options *o, struct wp_err *err)
+{
+    struct wp_tune_conf conf = {&c->conf, &o->plays, o->tune_for, o->tune_part, (size_t)o->tune};
+    struct wp_tune_result r;
+    struct wp_trace trace;
+    struct wp_buf text = {0}, json = {0};
+    int rc = wp_trace_read(&trace, o->trace, (size_t)o->requests, err);
+
+    if (rc < 0)
+        return rc;
+    rc = wp_tune_run(&r, &conf, &trace, err);
+    wp_trace_fini(&trace);
+    if (rc < 0)
+        return rc;
+    rc = wp_tune_text(&r, &conf, &text);
+    rc = rc || !o->json ? rc : wp_tune_json(&r, &conf, &json);
+    if (rc < 0)
+        rc = wp_fail(err, rc, "out of memory");
+    if (rc == 0 && !(o->json && strcmp(o->json, "-") == 0))
+        fwrite(text.p, 1, text.n, stdout);
+    if (rc == 0 && o->json)
+        rc = write_file(o->json, &json, err);
+    wp_buf_fini(&text);
+    wp_buf_fini(&json);
+    return rc;
+}
+
 static int replay(const struct options *o, struct wp_err *err)
 {
     struct column c[RUNS_MAX] = {0};
@@ -391,13 +438,17 @@ static int replay(const struct options *o, struct wp_err *err)
         return wp_fail(err, WP_EUSAGE, "want --trace FILE; see --help");
     if (o->record && o->capacity)
         return wp_fail(err, WP_EUSAGE, "--record and --capacity do not go together");
+    if (o->tune && (o->record || o->capacity))
+        return wp_fail(err, WP_EUSAGE, "--tune goes with neither --record nor --capacity");
     rc = read_columns(c, &n, o, err);
+    if (rc == 0 && o->tune && n != 1)
+        rc = wp_fail(err, WP_EUSAGE, "--tune: want one policy, got %zu", n);
     if (rc == 0 && o->record)
         rc = wp_decisions_out_open(&record, o->record, err);
     for (size_t i = 0; i < n; i++)
         c[i].conf.record = record;
     if (rc == 0)
-        rc = run_all(c, n, o, err);
+        rc = o->tune ? tune(&c[0], o, err) : run_all(c, n, o, err);
     late = wp_decisions_out_close(record, rc == 0 ? err : &unheard);
     rc = rc ? rc : late;
     for (size_t i = 0; i < n; i++) {
@@ -413,6 +464,7 @@ int wp_replay_main(int argc, char **argv)
     struct options o = {
         .policy = "price",
         .workers = 16,
+        .tune_part = 0.6,
         .plays = {.copies = 1, .scale = 1, .warmup = 0.1, .seed = 1},
         .profile = *wp_profile_default(),
     };

@@ -116,3 +116,23 @@ def test_decide():
     ):
         r = subprocess.run([lib.BINARY, "decide", *args], input=text, capture_output=True, text=True, timeout=100)
         assert r.returncode == status and says in r.stderr, (args, r.returncode, r.stderr)
+
+
+def test_tune():
+    """--tune searches within its bound and says the same twice; its JSON and its text agree; two policies, or one without settings, are refused"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = made(folder, requests=260)
+        args = ("replay", "--trace", trace, "--workers", 4, "--scale", 0.3, "--tune", 4)
+        once, again = (warmpath(*args, "--json", f"{folder}/{k}.json") for k in "ab")
+        assert once.returncode == 0, once.stderr
+        assert once.stdout == again.stdout and open(f"{folder}/a.json").read() == open(f"{folder}/b.json").read()
+        got = json.load(open(f"{folder}/a.json"))
+        assert 1 <= got["evaluations"] <= 4 and got["policy"] == "price" and got["figure"] == "ttft_mean_s", got
+        assert got["searched_requests"] + got["held_out_requests"] == 260 and len(got["held_out"]["as_found"]) == 5
+        assert got["real"] == ("policy:" in once.stdout) == ("configuration" in got)
+        assert f"{sum(f['ttft_mean_s'] for f in got['held_out']['as_found']) / 5:.3f}" in once.stdout
+        for more, why in ((("--policy", "price,dynamo"), "--tune: want one policy, got 2"), (("--policy", "random"), "nothing to tune in random"),
+                          (("--tune-for", "speed"), 'unknown figure "speed"'), (("--capacity",), "--tune goes with neither"),
+                          (("--tune", 0), "--tune: want a whole number from 1")):
+            bad = warmpath(*args, *more)
+            assert bad.returncode in (1, 2) and why in bad.stderr, (more, bad.returncode, bad.stderr)
