@@ -68,13 +68,60 @@ class Lab:
                                    f"scale={one * load:.6g}", f"jitter={jitter:g}", f"seed={seed}", f"stale={self.args.stale}", *policy.split()])
         return d and {"hit": d["hit"], "mean": d["ttft_mean"], "p90": d["ttft_p90"], "slo": d["slo"]}
 
+    def arrivals(self, trace, load, seed):
+        """The requests as the laboratory drew them, written down from its protocol.  It does not tell how long answers are: those of the
+        trace's requests with as many tokens and blocks are given out in turn."""
+        one, jitter = TRACES[trace]
+        path = pathlib.Path(self.args.keep, f"arrivals-{trace}-{load:g}-{seed}-{self.args.workers}-{self.args.copies}.jsonl")
+        if path.exists():
+            return path
+        outputs, met, ids, lines = {}, {}, {}, []
+        for line in open(f"{self.args.lab}/traces/{trace}.jsonl"):
+            r = json.loads(line)
+            outputs.setdefault((r["input_length"], len(r["hash_ids"])), []).append(r["output_length"])
+        told = path.with_suffix(".told")
+        subprocess.run([self.kvsim, f"trace={self.args.lab}/traces/{trace}.jsonl", f"n={self.args.workers}", f"copies={self.args.copies}", f"scale={one * load:.6g}",
+                        f"jitter={jitter:g}", f"seed={seed}", f"stale={self.args.stale}", "policy=ext", f"cmd={sys.executable} {os.path.abspath(__file__)} --write {told}"],
+                       capture_output=True, check=True)
+        for line in open(told):
+            f = line.split()
+            kind = (int(f[3]), int(f[4]))
+            met[kind] = met.get(kind, -1) + 1
+            of = outputs[kind]
+            lines.append(json.dumps({"timestamp": round(1000 * float(f[1]), 3), "input_length": kind[0], "output_length": of[met[kind] // self.args.copies % len(of)],
+                                     "hash_ids": [ids.setdefault(x, len(ids)) for x in f[5:]]}) + "\n")
+        told.unlink()
+        path.write_text("".join(lines))
+        return path
+
     def ours(self, trace, policy, load, seed):
         one, jitter = TRACES[trace]
         jitter = jitter if self.args.jitter is None else self.args.jitter
+        if self.args.theirs:
+            d = self.kept(self.args.binary, [self.args.binary, "replay", "--trace", str(self.arrivals(trace, load, seed)), "--workers", str(self.args.workers), "--seed", str(seed),
+                                             "--stale-ms", str(self.args.stale), "--policy", policy, "--json", "-"])
+            return d and {"hit": d["hit_share"], "mean": d["ttft_mean_s"], "p90": d["ttft_p90_s"], "slo": d["slo_share"]}
         d = self.kept(self.args.binary, [self.args.binary, "replay", "--trace", f"{self.args.lab}/traces/{trace}.jsonl", "--workers", str(self.args.workers),
                                          "--copies", str(self.args.copies), "--scale", f"{one * load:.6g}", "--jitter", f"{jitter:g}", "--seed", str(seed),
                                          "--stale-ms", str(self.args.stale), "--policy", policy, "--json", "-"])
         return d and {"hit": d["hit_share"], "mean": d["ttft_mean_s"], "p90": d["ttft_p90_s"], "slo": d["slo_share"]}
+
+
+def write_down(path):
+    """A router for the laboratory: requests go into a file, and to the workers in turn."""
+    workers, n = 1, 0
+    with open(path, "w") as out:
+        for line in sys.stdin:
+            if line[0] == "I":
+                workers = int(dict(x.split("=", 1) for x in line.split()[1:])["workers"])
+            elif line[0] == "R":
+                out.write(line)
+                print("P", line.split()[2], n % workers, flush=True)
+                n += 1
+            elif line[0] == "T":
+                print(".", flush=True)
+            elif line[0] == "Q":
+                break
 
 
 def means(runs):
@@ -99,6 +146,8 @@ def lines(rows, args):
 
 def main():
     p = argparse.ArgumentParser()
+    if sys.argv[1:2] == ["--write"]:
+        return write_down(sys.argv[2])
     p.add_argument("--lab", required=True)
     p.add_argument("--binary", default="build/warmpath")
     p.add_argument("--keep", default="build/agreement")
@@ -111,6 +160,7 @@ def main():
     p.add_argument("--traces", default=",".join(TRACES))
     p.add_argument("--loads", default="0.5,0.75,0.9")
     p.add_argument("--jitter", type=float, help="instead of the trace's own; 0 with --copies 1: both play the very same arrivals")
+    p.add_argument("--theirs", action="store_true", help="the arrivals that the laboratory draws, written down from its protocol, for both")
     p.add_argument("--kept", action="store_true")
     p.add_argument("--page")
     p.add_argument("--mark", default="agreement", help="of the page's markers")
