@@ -64,6 +64,18 @@ static void on_state(void *arg, uint64_t at_us, size_t worker, const struct wp_c
     };
 
     wp_brain_state(r->brain, at_us + r->conf->stale_us, at_us, (uint32_t)worker, &state);
+    if (r->conf->timeline)
+        wp_timeline_set(r->conf->timeline, worker, at_us, 1e-6 * s->prefill_us);
+}
+
+static void note_held(struct run *r, uint64_t now_us)
+{
+    struct wp_brain_stats s;
+
+    if (!r->conf->timeline)
+        return;
+    wp_brain_stats(r->brain, &s);
+    wp_timeline_set(r->conf->timeline, r->conf->workers, now_us, (double)s.held);
 }
 
 static void on_first(void *arg, uint64_t at_us, size_t worker, const struct wp_play *p)
@@ -163,8 +175,7 @@ static void place(void *arg, uint64_t i, const struct wp_brain_answer *a)
 static void ask(struct run *r, uint64_t i)
 {
     const struct wp_play *p = &r->plays->play[i];
-    struct wp_brain_req req = {
-        .id = i,
+    struct wp_brain_req req = {.id = i,
                                .tokens = p->input,
                                .output = p->output,
                                .tenant = p->tenant,
@@ -193,8 +204,10 @@ static void on_room(void *arg, uint64_t at_us)
 {
     struct run *r = arg;
 
-    if (wp_brain_next_us(r->brain) != UINT64_MAX)
-        wp_brain_tick(r->brain, at_us, place, r);
+    if (wp_brain_next_us(r->brain) == UINT64_MAX)
+        return;
+    wp_brain_tick(r->brain, at_us, place, r);
+    note_held(r, at_us);
 }
 
 static const struct wp_cluster_ops ops = {on_block, on_state, on_first, on_end, on_room};
@@ -220,6 +233,7 @@ static int play(struct run *r)
             if (r->rc == 0)
                 r->rc = wp_cluster_run(r->cluster, until, &r->err);
         }
+        note_held(r, until);
     }
     return r->rc;
 }
@@ -287,7 +301,8 @@ static int make(struct run *r)
         mind.on_decision_arg = c->record;
     }
     rc = wp_brain_create(&r->brain, &mind, &r->err);
-    if (rc == 0 && wp_brain_is_blind(r->brain)) /* half of the time would go into an index that nobody asks */
+    if (rc == 0 &&
+        wp_brain_is_blind(r->brain)) /* half of the time would go into an index that nobody asks */
         told.on_block = NULL;
     if (rc == 0)
         rc = wp_cluster_create(&r->cluster, &fleet, &told, r, &r->err);
@@ -309,6 +324,8 @@ int wp_replay_run(struct wp_report **out, const struct wp_replay_conf *conf,
         rc = play(r);
     if (rc == 0) {
         wp_report_span(r->report, plays->span_s);
+        if (conf->timeline)
+            wp_timeline_close(conf->timeline);
         *out = r->report;
     } else {
         wp_report_destroy(r->report);

@@ -11,6 +11,7 @@
 #include "sim/decisions.h"
 #include "sim/plays.h"
 #include "sim/report.h"
+#include "sim/timeline.h"
 
 struct wp_replay_conf {
     size_t workers;
@@ -23,6 +24,7 @@ struct wp_replay_conf {
     uint64_t seed;
     double slo_ttft_s, slo_ttft_factor, slo_itl_s; /* 0: 5, 2, 0.15 */
     struct wp_decisions_out *record; /* NULL: decisions are not written */
+    struct wp_timeline *timeline;    /* workers + 1 rows: seconds of prefill that wait on each, then requests held; NULL: not kept */
     /* Told of each request's end; o NULL: it was refused, so that its tenant crowds nobody out (policies/queue.h).  NULL: nobody is. */
     void (*on_end)(void *arg, const struct wp_play *p, const struct wp_outcome *o);
     void *on_end_arg;

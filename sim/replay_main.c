@@ -7,6 +7,7 @@
 #include "base/flags.h"
 #include "base/mem.h"
 #include "sim/decisions.h"
+#include "sim/page.h"
 #include "sim/policy_set.h"
 #include "sim/put.h"
 #include "sim/tune.h"
@@ -18,7 +19,7 @@ enum { RUNS_MAX = 32, SETS_MAX = 64 };
 
 /* clang-format off */
 enum flag {
-    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_RECORD, F_DECISIONS, F_TUNE, F_TUNE_FOR, F_TUNE_PART, F_SET
+    F_TRACE, F_WORKERS, F_POLICY, F_SCALE, F_COPIES, F_STALE, F_PROFILE, F_SEED, F_JITTER, F_REQUESTS, F_WARMUP, F_JSON, F_CAPACITY, F_RECORD, F_DECISIONS, F_TUNE, F_TUNE_FOR, F_TUNE_PART, F_REPORT, F_SET
 };
 static const struct wp_flag flags[] = {
     [F_TRACE]    = {"--trace", "FILE", "requests in Mooncake's form, plain or .gz"},
@@ -33,6 +34,7 @@ static const struct wp_flag flags[] = {
     [F_REQUESTS] = {"--requests", "N", "the first N of the trace (all)"},
     [F_WARMUP]   = {"--warmup", "SHARE", "of the trace's time, left out of the figures (0.1)"},
     [F_JSON]     = {"--json", "FILE", "write the figures there too; -: to stdout"},
+    [F_REPORT]   = {"--report", "FILE", "write a page with plots there: HTML, whole in itself"},
     [F_CAPACITY] = {"--capacity", NULL, "find the highest scale with 90 % within SLO, and show the figures there"},
     [F_RECORD]   = {"--record", "FILE", "write every decision there, for --decisions"},
     [F_DECISIONS] = {"--decisions", "FILE", "instead: makes the decisions of a `--record FILE`, this command's or serve's, again, and says which come out otherwise"},
@@ -45,7 +47,7 @@ static const struct wp_flag flags[] = {
 /* clang-format on */
 
 struct options {
-    const char *trace, *policy, *json, *record, *decisions;
+    const char *trace, *policy, *json, *report, *record, *decisions;
     const char *tune_for;
     uint64_t workers, requests, tune;
     struct wp_plays_conf plays;
@@ -63,6 +65,7 @@ struct column {
     double scale;
     struct wp_replay_conf conf;
     struct wp_report *report;
+    struct wp_timeline *time; /* for a page; NULL: none is wanted */
 };
 
 static int take_number(struct options *o, size_t i, const char *value, struct wp_err *err)
@@ -115,6 +118,9 @@ static int take(void *arg, size_t i, const char *value, struct wp_err *err)
         return 0;
     case F_JSON:
         o->json = value;
+        return 0;
+    case F_REPORT:
+        o->report = value;
         return 0;
     case F_TUNE_FOR:
         o->tune_for = value;
@@ -248,8 +254,14 @@ static int run_at(struct column *c, const struct options *o, const struct wp_tra
     if (rc < 0)
         return rc;
     wp_report_destroy(c->report);
+    wp_timeline_destroy(c->time);
     c->report = NULL;
-    rc = wp_replay_run(&c->report, &c->conf, &plays, err);
+    c->time = NULL;
+    if (o->report)
+        rc = wp_timeline_create(&c->time, (size_t)o->workers + 1, plays.play[plays.n - 1].at_us,
+                                err);
+    c->conf.timeline = c->time;
+    rc = rc ? rc : wp_replay_run(&c->report, &c->conf, &plays, err);
     wp_plays_fini(&plays);
     if (rc == 0)
         wp_report_figures(c->report, f);
@@ -371,6 +383,58 @@ static int write_json(const struct column c[], size_t n, const struct options *o
     return rc;
 }
 
+/* ---- the page ---- */
+
+enum { FACTS_MAX = 12 + SETS_MAX };
+
+struct facts {
+    struct wp_page_fact at[FACTS_MAX];
+    char text[FACTS_MAX][64];
+    size_t n;
+};
+
+static void fact(struct facts *f, const char *name, const char *value)
+{
+    f->at[f->n++] = (struct wp_page_fact){name, value};
+}
+
+static void fact_number(struct facts *f, const char *name, double value)
+{
+    snprintf(f->text[f->n], sizeof f->text[0], "%.10g", value);
+    fact(f, name, f->text[f->n]);
+}
+
+static int write_page(const struct column c[], size_t n, const struct options *o,
+                      struct wp_err *err)
+{
+    struct wp_page_column column[RUNS_MAX];
+    struct facts f = {.n = 0};
+    struct wp_page page = {"warmpath replay", f.at, 0, column, n, o->plays.warmup};
+    struct wp_buf out = {0};
+    int rc;
+
+    fact(&f, "trace", o->trace);
+    fact(&f, "profile", o->profile.name);
+    fact_number(&f, "workers", (double)o->workers);
+    fact_number(&f, "copies", (double)o->plays.copies);
+    fact_number(&f, "jitter, s", o->plays.jitter_s);
+    fact_number(&f, "stale, ms", o->stale_ms);
+    fact_number(&f, "seed", (double)o->plays.seed);
+    fact_number(&f, "warm-up, share of the time", o->plays.warmup);
+    if (!o->capacity)
+        fact_number(&f, "scale", o->plays.scale);
+    for (size_t i = 0; i < o->n_sets; i++)
+        fact(&f, "--set", o->set[i]);
+    page.n_facts = f.n;
+    for (size_t i = 0; i < n; i++)
+        column[i] = (struct wp_page_column){c[i].label, c[i].spec,  c[i].report,
+                                            c[i].time,  c[i].scale, &c[i].conf.policy_conf};
+    rc = wp_page_html(&page, &out);
+    rc = rc < 0 ? wp_fail(err, rc, "out of memory") : write_file(o->report, &out, err);
+    wp_buf_fini(&out);
+    return rc;
+}
+
 static int run_all(struct column c[], size_t n, const struct options *o, struct wp_err *err)
 {
     struct wp_trace trace;
@@ -391,6 +455,8 @@ static int run_all(struct column c[], size_t n, const struct options *o, struct 
         fwrite(text.p, 1, text.n, stdout);
     if (rc == 0 && o->json)
         rc = write_json(c, n, o, err);
+    if (rc == 0 && o->report)
+        rc = write_page(c, n, o, err);
     wp_buf_fini(&text);
     wp_trace_fini(&trace);
     return rc;
@@ -438,8 +504,9 @@ static int replay(const struct options *o, struct wp_err *err)
         return wp_fail(err, WP_EUSAGE, "want --trace FILE; see --help");
     if (o->record && o->capacity)
         return wp_fail(err, WP_EUSAGE, "--record and --capacity do not go together");
-    if (o->tune && (o->record || o->capacity))
-        return wp_fail(err, WP_EUSAGE, "--tune goes with neither --record nor --capacity");
+    if (o->tune && (o->record || o->capacity || o->report))
+        return wp_fail(err, WP_EUSAGE,
+                       "--tune goes with none of --record, --capacity and --report");
     rc = read_columns(c, &n, o, err);
     if (rc == 0 && o->tune && n != 1)
         rc = wp_fail(err, WP_EUSAGE, "--tune: want one policy, got %zu", n);
@@ -453,6 +520,7 @@ static int replay(const struct options *o, struct wp_err *err)
     rc = rc ? rc : late;
     for (size_t i = 0; i < n; i++) {
         wp_report_destroy(c[i].report);
+        wp_timeline_destroy(c[i].time);
         wp_free(c[i].spec);
         wp_free((char *)c[i].label);
     }

@@ -322,6 +322,11 @@ static void cell(char out[32], enum kind kind, double x)
     }
 }
 
+static void exactly(char out[32], enum kind kind, double x)
+{
+    snprintf(out, 32, kind == COUNT || kind == BYTES ? "%.0f" : "%.9g", x);
+}
+
 /* Rows that say nothing are left out of the text: tiers that nobody has, figures that nobody took.
  */
 static bool row_is_silent(const struct row *row, double x)
@@ -349,8 +354,44 @@ int wp_report_text(struct wp_report *r, struct wp_buf *out)
     return rc;
 }
 
+size_t wp_report_rows(struct wp_report *r, struct wp_report_row row[WP_REPORT_ROWS])
+{
+    struct wp_figures f;
+
+    _Static_assert((int)ROWS == (int)WP_REPORT_ROWS, "all of them");
+    wp_report_figures(r, &f);
+    for (size_t i = 0; i < ROWS; i++) {
+        double x = figure(&f, &rows[i]);
+
+        row[i].key = rows[i].key;
+        row[i].label = rows[i].label;
+        exactly(row[i].exact, rows[i].kind, x);
+        cell(row[i].text, rows[i].kind, x);
+    }
+    return ROWS;
+}
+
+static const double *sorted(struct series *s, size_t *n)
+{
+    if (s->n > 0)
+        qsort(s->x, s->n, sizeof s->x[0], by_size);
+    *n = s->n;
+    return s->x;
+}
+
+const double *wp_report_ttft(struct wp_report *r, size_t *n)
+{
+    return sorted(&r->ttft, n);
+}
+
+const double *wp_report_itl(struct wp_report *r, size_t *n)
+{
+    return sorted(&r->itl, n);
+}
+
 int wp_report_json(struct wp_report *r, struct wp_buf *out)
 {
+    char exact[32];
     struct wp_figures f;
     int rc;
 
@@ -359,10 +400,8 @@ int wp_report_json(struct wp_report *r, struct wp_buf *out)
     if (rc == 0)
         rc = wp_buf_json(out, wp_str_of(r->label));
     for (size_t i = 0; i < ROWS && rc == 0; i++) {
-        bool whole = rows[i].kind == COUNT || rows[i].kind == BYTES;
-
-        rc = wp_buf_printf(out, whole ? ",\n \"%s\": %.0f" : ",\n \"%s\": %.9g", rows[i].key,
-                           figure(&f, &rows[i]));
+        exactly(exact, rows[i].kind, figure(&f, &rows[i]));
+        rc = wp_buf_printf(out, ",\n \"%s\": %s", rows[i].key, exact);
     }
     return rc < 0 ? rc : wp_buf_adds(out, "}\n");
 }

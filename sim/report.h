@@ -69,6 +69,17 @@ struct wp_figures {
 };
 void wp_report_figures(struct wp_report *r, struct wp_figures *f); /* Cost: sorts the samples */
 
+/* The figures one by one: as the JSON names and writes them, and as people read them. */
+enum { WP_REPORT_ROWS = 24 };
+struct wp_report_row {
+    const char *key, *label;
+    char exact[32], text[32];
+};
+size_t wp_report_rows(struct wp_report *r, struct wp_report_row row[WP_REPORT_ROWS]);
+/* Of all requests that did not fail, the smallest first; of those with two tokens or more.  Theirs until the next call of anything. */
+const double *wp_report_ttft(struct wp_report *r, size_t *n);
+const double *wp_report_itl(struct wp_report *r, size_t *n);
+
 /* Appends the table as text, a figure a line.  Errors: WP_ENOMEM. */
 int wp_report_text(struct wp_report *r, struct wp_buf *out);
 /* Appends one JSON object, units in the key names.  Errors: WP_ENOMEM. */

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """warmpath replay: the command, over traces that warmpath trace makes."""
+from html.parser import HTMLParser
 import json
+import os
 import subprocess
 import tempfile
+import xml.etree.ElementTree
 
 import lib
 
@@ -132,7 +135,54 @@ def test_tune():
         assert got["real"] == ("policy:" in once.stdout) == ("configuration" in got)
         assert f"{sum(f['ttft_mean_s'] for f in got['held_out']['as_found']) / 5:.3f}" in once.stdout
         for more, why in ((("--policy", "price,dynamo"), "--tune: want one policy, got 2"), (("--policy", "random"), "nothing to tune in random"),
-                          (("--tune-for", "speed"), 'unknown figure "speed"'), (("--capacity",), "--tune goes with neither"),
+                          (("--tune-for", "speed"), 'unknown figure "speed"'), (("--capacity",), "--tune goes with none of"),
                           (("--tune", 0), "--tune: want a whole number from 1")):
             bad = warmpath(*args, *more)
             assert bad.returncode in (1, 2) and why in bad.stderr, (more, bad.returncode, bad.stderr)
+
+
+class Page(HTMLParser):
+    """What a browser's parser would see: figures by their row, texts, tags, and links to anywhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.row, self.rows, self.tags, self.links, self.text = None, {}, {}, [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        self.links += [v for k, v in attrs.items() if k in ("src", "href", "xlink:href", "action", "data") or k.startswith("on")]
+        self.row = attrs.get("id") if tag == "tr" else self.row
+        if "data-value" in attrs:
+            self.rows.setdefault(self.row, []).append(attrs["data-value"])
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_report():
+    """--report writes one page that is well formed, loads nothing, runs nothing, escapes what it shows, and has the figures of --json"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = f"{folder}/<img src=x onerror=1>&'\".jsonl.gz"
+        os.rename(made(folder), trace)
+        args = ("replay", "--trace", trace, "--workers", 3, "--scale", 0.8, "--policy", "round_robin,price:price.hold_us=1000,dynamo:pull=true", "--set", "fleet.cpu_blocks=50")
+        done = warmpath(*args, "--json", f"{folder}/a.json", "--report", f"{folder}/a.html")
+        assert done.returncode == 0, done.stderr
+        text = open(f"{folder}/a.html", encoding="utf-8").read()
+        xml.etree.ElementTree.fromstring(text)  # strict, where browsers are not
+        page, got = Page(text), json.load(open(f"{folder}/a.json"))
+        figures = {k: v for k, v in got[0].items() if k not in ("label", "trace", "workers", "scale", "copies", "stale_ms", "seed")}
+        assert set(page.rows) == set(figures), set(page.rows) ^ set(figures)
+        for key, cells in page.rows.items():
+            assert [float(c) for c in cells] == [c[key] for c in got], (key, cells)
+        assert page.links == [] and not {"img", "script", "link", "iframe", "object"} & set(page.tags), page.tags
+        assert "default-src 'none'" in text
+        assert trace in page.text, "the name, as it is"
+        assert page.tags["svg"] == 2 + 1 + 3 + 1, page.tags
+        assert any("price.hold_us = 1000" in t for t in page.text) and any("pull = true" in t for t in page.text)
+        again = warmpath(*args, "--report", f"{folder}/b.html")
+        assert again.returncode == 0 and open(f"{folder}/b.html", encoding="utf-8").read() == text
+        bad = warmpath(*args, "--report", f"{folder}/nowhere/a.html")
+        assert bad.returncode == 1 and "nowhere/a.html: No such file" in bad.stderr, bad.stderr
