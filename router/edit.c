@@ -55,7 +55,7 @@ static int splice_body(struct wp_request *r, struct wp_buf *b, const struct wp_j
 static int edit_json(struct wp_request *r)
 {
     struct wp_json_edit edit[5];
-    struct wp_buf b = {.max = r->settings->conf->limits.body_bytes + 4096}, name = {0}, xargs = {0};
+    struct wp_buf b = {.max = r->settings->conf->limits.body_bytes + 4096}, name = {0}, xargs = {0}, options = {0};
     char unique[192];
     size_t n = 0;
     int rc = 0;
@@ -77,12 +77,15 @@ static int edit_json(struct wp_request *r)
     }
     r->unasked = wp_unasked_wanted(r);
     if (r->unasked)
-        edit[n++] = (struct wp_json_edit){"stream_options", WP_STR(WP_UNASKED_OPTIONS)};
+        rc = rc ? rc : wp_unasked_options(r, &options);
+    if (r->unasked)
+        edit[n++] = (struct wp_json_edit){"stream_options", wp_buf_str(&options)};
     if (n == 0)
         return 0;
     rc = rc ? rc : splice_body(r, &b, edit, n);
     wp_buf_fini(&name);
     wp_buf_fini(&xargs);
+    wp_buf_fini(&options);
     return take_edited(r, &b, rc);
 }
 

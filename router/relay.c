@@ -204,6 +204,8 @@ static void conclude(struct wp_request *r, bool whole)
         }
         count_tokens(r);
     }
+    if (r->unasked && r->is_sse && o == WP_OUTCOME_GOOD && r->place->hit_tokens > 0) /* some engines say nothing in place of 0 */
+        wp_unasked_over(r, r->usage.cached >= 0);
     if (o == WP_OUTCOME_FAILED && !r->why[0])
         snprintf(r->why, sizeof r->why, "%s", r->error_first ? "the answer began with an error" : "the engine answered so");
     wp_request_settle(r, o, r->rest_us);

@@ -85,6 +85,7 @@ struct wp_gate { /* one loop */
     unsigned closing; /* things that have not said closed yet */
     uint64_t failures_until_us; /* lines about failed requests: so many were said until then, and so many were not */
     unsigned failures_said, failures_unsaid;
+    unsigned unasked_silent; /* streams in a row that told no usage though asked: router/unasked.h */
 };
 
 static inline const struct wp_config *wp_gate_conf(const struct wp_gate *g)

@@ -1,15 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/unasked.h"
 
-enum { KEPT_MAX = 16 * 1024 };
+enum { KEPT_MAX = 16 * 1024, SILENT_SAID = 20 };
 
-/* The engine would send no usage by itself, and nothing says that the client minds. */
+/* What is neither an object nor nothing is for the engine to refuse. */
+static bool may_ask(struct wp_json options)
+{
+    static const char *const names[] = {"include_usage", "continuous_usage_stats"};
+    struct wp_json m[2];
+
+    if (options.kind == WP_JSON_ABSENT || options.kind == WP_JSON_NULL)
+        return true;
+    return wp_json_find(options, names, 2, m) && m[0].kind != WP_JSON_TRUE && m[1].kind != WP_JSON_TRUE;
+}
+
 bool wp_unasked_wanted(const struct wp_request *r)
 {
-    enum wp_json_kind options = r->ask.json.stream_options.kind;
-
     return r->ask.model.confirm == WP_CONFIRM_INJECT && (r->kind == WP_ROUTE_CHAT || r->kind == WP_ROUTE_COMPLETIONS) &&
-           r->ask.json.stream.kind == WP_JSON_TRUE && (options == WP_JSON_ABSENT || options == WP_JSON_NULL);
+           r->ask.json.stream.kind == WP_JSON_TRUE && may_ask(r->ask.json.stream_options);
+}
+
+int wp_unasked_options(const struct wp_request *r, struct wp_buf *out)
+{
+    static const struct wp_json_edit ask = {"include_usage", {"true", 4}};
+    struct wp_json was = r->ask.json.stream_options;
+
+    return wp_json_splice(out, was.kind == WP_JSON_OBJECT ? (struct wp_str){was.p, was.n} : WP_STR("{}"), &ask, 1);
+}
+
+void wp_unasked_over(struct wp_request *r, bool said)
+{
+    unsigned *silent = &r->gate->unasked_silent;
+
+    *silent = said ? 0 : *silent + 1;
+    if (*silent == SILENT_SAID || (*silent && *silent % (SILENT_SAID * 100) == 0))
+        wp_log(WP_WARN, "confirm",
+               "worker=%s: none of %u streams of known prompts told prompt_tokens_details.cached_tokens, though asked; nothing is confirmed "
+               "(vLLM: --enable-prompt-tokens-details)",
+               r->tried ? r->tried->conf.id : "-", *silent);
 }
 
 bool wp_unasked_is(struct wp_json choices, struct wp_json usage)

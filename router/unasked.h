@@ -11,10 +11,12 @@
 
 #include "router/request_inner.h"
 
-/* Would it be asked for?  A stream of a chat or a completion, whose client neither asks for usage nor says how it wants it. */
+/* Would it be asked for?  A stream of a chat or a completion, whose client does not ask for usage, in an event of its own or in each. */
 bool wp_unasked_wanted(const struct wp_request *r);
-/* The text of the member stream_options. */
-#define WP_UNASKED_OPTIONS "{\"include_usage\":true}"
+/* Appends the text of the member stream_options that asks for it: the client's, and include_usage. */
+int wp_unasked_options(const struct wp_request *r, struct wp_buf *out);
+/* A stream for which it was asked is over, of a prompt that the engine should know; said: it told what it had.  Many that did not are told of in the log. */
+void wp_unasked_over(struct wp_request *r, bool said);
 
 /* An event of the answer: is it that one? */
 bool wp_unasked_is(struct wp_json choices, struct wp_json usage);

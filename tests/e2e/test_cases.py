@@ -664,6 +664,41 @@ def test_B249():
         assert status_of(raw(r.port, post(chat_body(), extra=b"X-Request-Id: %s\r\n" % (b"x" * (1 << 20))))) == 431
 
 
+def test_B252():
+    """confirm: inject: whatever stream_options say short of asking, the engine is asked, the client sees no more than it asked for; silence is warned of (B252)"""
+    usage = b'data: {"id":"c1","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":4}}}\n\n'
+    tells = [True]
+
+    def answer(q):
+        q.sse_head()
+        q.chunk(EVENT)
+        if tells[0] and q.json()["stream_options"]["include_usage"] is True:
+            q.chunk(usage)
+        q.chunk(b"data: [DONE]\n\n")
+        q.end()
+
+    e = FakeEngine(answer)
+    r = Router(config={"models": [{"name": MODEL, "confirm": "inject"}], "workers": [{"url": e.url}]}, ready=1)
+    confirmed = lambda: r.metric('warmpath_prompt_tokens_confirmed_total{source="gpu"}') or 0  # noqa: E731
+    plain, odd = json.loads(json_file("stream")), json.loads(json_file("B081"))
+    bodies = [plain, {**plain, "stream_options": None}, {**plain, "stream_options": {"include_usage": False}}, {**odd, "stream": True}]
+    bodies[3]["stream_options"].pop("include_usage", None)
+    for n, body in enumerate(bodies):
+        status, _, got = http(r.port, "POST", "/v1/chat/completions", body)
+        options = e.requests[-1].json()["stream_options"]
+        assert status == 200 and options["include_usage"] is True, options
+        assert {k: v for k, v in options.items() if k != "include_usage"} == {k: v for k, v in (body.get("stream_options") or {}).items() if k != "include_usage"}
+        assert got == EVENT + b"data: [DONE]\n\n", got
+        until(lambda: confirmed() == 4 * (n + 1))
+    got = http(r.port, "POST", "/v1/chat/completions", {**plain, "stream_options": {"include_usage": True}})[2]
+    assert got == EVENT + usage + b"data: [DONE]\n\n"
+    tells[0] = False
+    for _ in range(30):
+        http(r.port, "POST", "/v1/chat/completions", {**plain, "messages": [{"role": "user", "content": "long " * 2000}]})
+    r.wait_log(r"warn confirm: .*none of 20 streams")
+    assert len([line for line in r.log if "warn confirm" in line]) == 1
+
+
 def test_every_id_is_played_or_left_out_with_a_reason():
     """every id of cases*.md is in a test's name or sentence, or in LEFT_OUT.md with a reason, and not in both"""
     ids = set()

@@ -258,9 +258,13 @@ def test_usage_that_is_injected_is_taken_out_again():
             r.at_rest()
             assert (r.metric('warmpath_prompt_tokens_confirmed_total{source="gpu"}') or 0) == (8 if frame else 0)
             if cut == 7:
-                for options in ({"include_usage": True}, {"include_usage": False}, {"x": 1}):
+                for options in ({"include_usage": True}, {"continuous_usage_stats": True, "x": 1}):
                     status, _, got = chat(r.port, stream=True, stream_options=options)
                     assert status == 200 and got == (before + frame + after).encode() and json.loads(e.requests[-1].body)["stream_options"] == options
+                for options in ({"include_usage": False}, {"x": 1.50}, {}, {"include_usage": None, "continuous_usage_stats": False}):
+                    status, _, got = chat(r.port, stream=True, stream_options=options)
+                    assert status == 200 and got == (before + after).encode(), options
+                    assert json.loads(e.requests[-1].body)["stream_options"] == {**options, "include_usage": True}
                 chat(r.port)
                 assert "stream_options" not in json.loads(e.requests[-1].body)
                 chat(r.port, stream=True, stream_options=None)
