@@ -9,6 +9,7 @@ enum {
     STREAMS = 128,             /* at once on a connection */
     STREAMS_KNOWN = 65536,     /* what nghttp2 is told: see say_streams() */
     REFUSALS = 1000,           /* of streams beyond those, on a connection */
+    EMPTY_FRAMES = 1000,       /* of a connection between two requests */
     SETTINGS_FIRST = 9 + 2,    /* where the value of a SETTINGS frame's first entry is */
     STREAM_WINDOW = 262144,    /* bytes of a body that may lie here unread */
     CONNECTION_WINDOW = 1 << 20,
@@ -121,7 +122,8 @@ static int go_on(const struct wp_h2 *h)
  */
 static int refuse_stream(struct wp_h2 *h, int32_t id)
 {
-    if (++h->n_refused > REFUSALS)
+    h->flooded = ++h->n_refused > REFUSALS;
+    if (h->flooded)
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     return nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
@@ -203,19 +205,32 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
+/* Frames that say nothing cost their sender nothing, either; nghttp2 counts those of other types. */
+static bool is_empty(const nghttp2_frame *frame)
+{
+    return frame->hd.type == NGHTTP2_PRIORITY ||
+           (frame->hd.type == NGHTTP2_DATA && frame->hd.length == 0 && !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM));
+}
+
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct wp_h2_ex *x = frame->hd.stream_id ? nghttp2_session_get_stream_user_data(session, frame->hd.stream_id) : NULL;
     bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    struct wp_h2 *h = arg;
 
+    if (is_empty(frame)) {
+        h->flooded = ++h->n_empty > EMPTY_FRAMES;
+        return h->flooded ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+    }
     if (!x || (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA))
         return 0;
     x->body_done = x->body_done || end;
+    h->n_empty = 0;
     if (!x->started)
         start(x);
     else if (end)
         wp_h2_hand_out(x);
-    return go_on(arg);
+    return go_on(h);
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *arg)
@@ -434,7 +449,7 @@ void wp_h2_read(struct wp_h2 *h, const char *p, size_t n)
     if (h->c->state != WP_CONN_H2)
         return;
     if (rc < 0) { /* it broke the rules beyond repair, or floods us */
-        nghttp2_session_terminate_session(h->session, rc == NGHTTP2_ERR_FLOODED ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_PROTOCOL_ERROR);
+        nghttp2_session_terminate_session(h->session, h->flooded || rc == NGHTTP2_ERR_FLOODED ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_PROTOCOL_ERROR);
         send_some(h);
         if (h->c->state == WP_CONN_H2) {
             wp_h2_gone(h, WP_ECANCELED);

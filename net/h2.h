@@ -30,7 +30,9 @@ struct wp_h2 { /* a connection */
     bool inside;  /* nghttp2 is calling back: sending waits */
     bool leaving; /* GOAWAY is said */
     bool greeted; /* our SETTINGS are */
+    bool flooded; /* more than we take of something that nghttp2 does not count */
     unsigned n_refused; /* streams beyond the limit */
+    unsigned n_empty;   /* frames since the last that was not */
 };
 
 /* A stream with its exchange; lives until its handler has been told on_over and nghttp2 has closed it. */

@@ -183,6 +183,8 @@ def test_floods():
     floods = {"resets": resets, "continuations": continuations,
               "settings": lambda c: h2.frame(h2.SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff") * 40000,
               "pings": lambda c: h2.frame(h2.PING, 0, 0, b"12345678") * 40000,
+              "empty data, much": lambda c: h2.frame(h2.HEADERS, END_HEADERS, 1, h2.request("/v1/completions", "POST")) + h2.frame(h2.DATA, 0, 1, b"") * 40000,
+              "priorities": lambda c: h2.frame(h2.PRIORITY, 0, 3, b"\0\0\0\1\x10") * 40000,
               "empty data": lambda c: h2.frame(h2.HEADERS, END_HEADERS, 1, h2.request("/v1/models", "POST")) + h2.frame(h2.DATA, 0, 3, b"")}
     for what, flood in floods.items():
         c = H2(r.port)
