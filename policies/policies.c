@@ -5,6 +5,7 @@
 #include "policies/pick.h"
 #include "policies/rules.h"
 
+#include <math.h>
 #include <stdio.h>
 
 const char *const wp_term_names[WP_TERMS] = {
@@ -115,14 +116,45 @@ static int check(const struct wp_policy_conf *c, struct wp_err *err)
     return 0;
 }
 
+/* Those that are no double. */
+static bool set_other(struct wp_policy_conf *c, struct wp_str key, struct wp_str value, int *rc,
+                      struct wp_err *err)
+{
+    bool yes = wp_str_is(value, "true");
+    double x;
+
+    *rc = 0;
+    if (wp_str_is(key, "pull")) {
+        if (yes || wp_str_is(value, "false"))
+            c->pull = yes;
+        else
+            *rc = wp_fail(err, WP_EINVAL, "policy.pull: want true or false, got \"" WP_STR_FMT "\"",
+                          WP_STR_ARG(value));
+        return true;
+    }
+    if (!wp_str_is(key, "prefix_blocks"))
+        return false;
+    if (wp_str_double(value, &x) && x >= 1 && x <= 4096 && x == floor(x))
+        c->prefix_blocks = (uint32_t)x;
+    else
+        *rc = wp_fail(err, WP_EINVAL,
+                      "policy.prefix_blocks: want a whole number from 1 to 4096, got \"" WP_STR_FMT
+                      "\"",
+                      WP_STR_ARG(value));
+    return true;
+}
+
 int wp_policy_set(struct wp_policy_conf *c, struct wp_str key, struct wp_str value,
                   struct wp_err *err)
 {
     const char *names[ROWS], *near;
     double x;
+    int rc;
 
     if (wp_str_starts(key, "policy."))
         key = (struct wp_str){key.p + 7, key.n - 7};
+    if (set_other(c, key, value, &rc, err))
+        return rc;
     for (size_t i = 0; i < ROWS; i++) {
         names[i] = rows[i].name;
         if (!wp_str_is(key, rows[i].name))

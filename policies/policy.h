@@ -177,7 +177,7 @@ struct wp_policy_conf {
     bool pull;
 };
 void wp_policy_conf_init(struct wp_policy_conf *c);
-/* One by its name in the configuration ("policy.price.room_us", or without "policy.").  Errors: WP_EINVAL. */
+/* One by its name in the configuration ("policy.price.room_us", "pull", with "policy." or without), but for the seed.  Errors: WP_EINVAL. */
 int wp_policy_set(struct wp_policy_conf *c, struct wp_str key, struct wp_str value,
                   struct wp_err *err);
 

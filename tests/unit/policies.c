@@ -94,6 +94,36 @@ static void a_wrong_name_or_number_is_told_what_would_be_right(void)
     EXPECT_INT("a bound below the mean", WP_EINVAL, wp_policy_create(&p, "session", &conf, &err));
 }
 
+static void settings_that_are_no_numbers_can_be_set_too(void)
+{
+    static const struct {
+        const char *key, *value, *why; /* NULL: it is right */
+    } cases[] = {
+        {"pull", "true", NULL},
+        {"policy.pull", "true", NULL},
+        {"pull", "1", "policy.pull: want true or false, got \"1\""},
+        {"prefix_blocks", "8", NULL},
+        {"prefix_blocks", "1.5",
+         "policy.prefix_blocks: want a whole number from 1 to 4096, got \"1.5\""},
+        {"prefix_blocks", "0",
+         "policy.prefix_blocks: want a whole number from 1 to 4096, got \"0\""},
+        {"pul", "true", "unknown setting \"policy.pul\""},
+    };
+    struct wp_policy_conf c;
+    struct wp_err err;
+
+    wp_policy_conf_init(&c);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int rc = wp_policy_set(&c, wp_str_of(cases[i].key), wp_str_of(cases[i].value), &err);
+
+        EXPECT_INT(cases[i].key, cases[i].why ? WP_EINVAL : 0, rc);
+        if (cases[i].why)
+            EXPECT_TEXT(cases[i].key, cases[i].why, wp_str_of(err.text));
+    }
+    EXPECT_TRUE("pull", c.pull);
+    EXPECT_UINT("blocks", 8, c.prefix_blocks);
+}
+
 /* The defaults stand twice: in the rows that the help is made of, and in the code. */
 static void the_configuration_has_the_same_defaults(void)
 {
@@ -417,6 +447,8 @@ const struct wp_suite suite_policies = {
         {"every policy can be had by its name", every_policy_can_be_had_by_its_name},
         {"a wrong name or number is told what would be right",
          a_wrong_name_or_number_is_told_what_would_be_right},
+        {"settings that are no numbers can be set, too",
+         settings_that_are_no_numbers_can_be_set_too},
         {"the configuration has the same defaults", the_configuration_has_the_same_defaults},
         {"no worker, and one worker", no_worker_and_one_worker},
         {"absurd views have an answer", absurd_views_have_an_answer},

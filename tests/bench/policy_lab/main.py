@@ -95,6 +95,8 @@ def main():
             take(g(lab, few), len(few))
     if wanted(only, "1", "2", "A1"):
         take(goals.capacity(lab, few), len(few))
+    if wanted(only, "A5"):
+        take(goals.a5(lab, few), len(few))
     if wanted(only, "18"):
         for n in a.fleets.split(","):
             take(goals.g18(lab, few[:1], [int(n)]), 1)
