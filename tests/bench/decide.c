@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tests/bench/decide.c - what one decision costs: wp_fleet_place() and wp_fleet_end() of a prompt
- * of 512 blocks, over history. make build/bench/decide && build/bench/decide Workers hold one of
- * sixteen such prompts each, or all of them.  Best of five rounds; all of it runs under the fleet's
- * one lock.
+ * of 512 blocks, over history or over KV events. make build/bench/decide && build/bench/decide
+ * Workers hold one of sixteen such prompts each, or all of them.  Best of five rounds; all of it
+ * runs under the fleet's one lock.
  */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "router/ask.h"
+#include "router/fleet_inner.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,7 +125,35 @@ static void warm(bool all)
     }
 }
 
-static double cost_us(size_t workers, bool all, bool first)
+/* The same, told by KV events: then room has its price from facts, too. */
+static void feed(bool all)
+{
+    const struct wp_hashes *h = &prompts[0].ask.prompt.set[0];
+    uint32_t space = wp_fleet_space(fleet, prompts[0].want.model->base, BLOCK, WP_PROMPT_TOKENS);
+
+    n_every = 0;
+    wp_fleet_each(fleet, collect, NULL);
+    for (size_t i = 0; i < n_every; i++) {
+        struct wp_rank *r = &every[i]->rank[0];
+
+        r->fed = r->live = true;
+        r->coverage = 1;
+        for (size_t k = 0; k < PROMPTS; k++) {
+            struct wp_kv_event ev = {
+                .kind = WP_KV_STORED, .holder = r->holder, .space = space, .main_group = true};
+
+            h = &prompts[k].ask.prompt.set[0];
+            ev.n = h->n;
+            ev.engine = h->chain;
+            ev.local = h->local;
+            if (all || k == i % PROMPTS)
+                wp_index_apply(fleet->index, &ev, NULL);
+        }
+        wp_worker_unref(every[i]);
+    }
+}
+
+static double cost_us(size_t workers, bool all, bool first, bool fed)
 {
     int calls = (int)(6000 / workers) + 20;
     double best = 1e18;
@@ -132,6 +161,8 @@ static double cost_us(size_t workers, bool all, bool first)
     set_up(workers);
     make_prompts();
     warm(all);
+    if (fed)
+        feed(all);
     for (int r = 0; r < ROUNDS; r++) {
         uint64_t t = wp_now_us();
 
@@ -154,17 +185,19 @@ int main(void)
     static const size_t sizes[] = {4, 16, 256};
     static const struct {
         const char *name;
-        bool all, first;
-    } rows[] = {{"one prompt a worker", false, false},
-                {"all prompts on each", true, false},
-                {"the same, with a first token", true, true}};
+        bool all, first, fed;
+    } rows[] = {{"one prompt a worker", false, false, false},
+                {"all prompts on each", true, false, false},
+                {"the same, with a first token", true, true, false},
+                {"told by feeds: one prompt", false, false, true},
+                {"all prompts on each", true, false, true}};
 
     wp_log_setup(WP_ERROR, WP_LOG_TEXT);
     printf("a decision and its end, us      4 workers      16     256\n");
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
         printf("%-30s", rows[k].name);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-            printf("%*.1f", i ? 8 : 11, cost_us(sizes[i], rows[k].all, rows[k].first));
+            printf("%*.1f", i ? 8 : 11, cost_us(sizes[i], rows[k].all, rows[k].first, rows[k].fed));
         printf("\n");
     }
     return 0;

@@ -148,7 +148,7 @@ def main():
     p.add_argument("--caches", default="0+0,600+1200", help="blocks of 512 tokens on the gpu and on the cpu of a worker; 0: the profile's")
     p.add_argument("--no-events", action="store_true", help="the engines tell nothing of their blocks: what was sent where stands in")
     p.add_argument("--serve", action="append", default=[], help="a flag of serve")
-    p.add_argument("--tries", type=int, default=3)
+    p.add_argument("--tries", type=int, default=2)
     p.add_argument("--keep")
     p.add_argument("--page")
     args = p.parse_args()

@@ -25,17 +25,26 @@ def verdict(row):
     return "stretch" if row.met(3) else "must" if row.met(2) else "**no**"
 
 
-def table(rows):
-    yield "| # | goal | must | stretch | reference | here | seeds | met |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for r in rows:
-        here = ", ".join(f"{f[0]} {figure(*f[1:])}" for f in r.figures)
-        yield f"| {r.number} | {r.text} | {r.must} | {r.stretch} | {r.reference} | {here} | {r.seeds} | {verdict(r)} |"
+HEAD = ["| # | goal | must | stretch | reference | here | seeds | met | binary |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+
+
+def line(r, lab):
+    here = ", ".join(f"{f[0]} {figure(*f[1:])}" for f in r.figures)
+    return f"| {r.number} | {r.text} | {r.must} | {r.stretch} | {r.reference} | {here} | {r.seeds} | {verdict(r)} | {lab.stamp[:6]} |"
+
+
+def number_of(line):
+    return line.split("|")[1].strip()
+
+
+def order(line):
+    n = number_of(line)
+    return n.startswith("A"), int(n.lstrip("A")), line.split("|")[2]
 
 
 ABOUT = """# The price policy, measured
 
-Written by `make bench-policy LAB=... OUT=docs/bench-policy.md`: do not edit, run it again.
+Written by `make bench-policy LAB=... OUT=docs/bench-policy.md`: do not edit, run it again. With `ONLY=` the other rows stay as they are; each has the hash of the binary that it was run with.
 
 The laboratory is a discrete-event simulator of inference fleets that shares no code with this project ([engine-model.md](engine-model.md) has its engine).
 It plays public traces, and the binary decides through `warmpath decide --stdio`, told of blocks and states 50 ms late. The default
@@ -48,11 +57,16 @@ Bold meets the stretch, plain the must; what meets neither stands between exclam
 """
 
 
-def page(rows, lab):
-    musts = [r for r in rows if r.met(2) is not None]
-    return ABOUT + "\n".join(table(rows)) + (
-        f"\n\n{sum(1 for r in musts if r.met(2))} of {len(musts)} rows meet their must in all of their figures, "
-        f"{sum(1 for r in musts if r.met(3))} their stretch. Binary {lab.stamp}.\n")
+def page(lines):
+    met = [x.split("|")[8].strip() for x in lines]
+    return ABOUT + "\n".join(HEAD + sorted(lines, key=order)) + (
+        f"\n\n{sum(m in ('must', 'stretch') for m in met)} of {len(met)} rows meet their must in all of their figures, {met.count('stretch')} their stretch.\n")
+
+
+def lines_of(path):
+    """Of a page that is there: what is not run again stands as it was."""
+    text = pathlib.Path(path).read_text(encoding="utf-8") if path and pathlib.Path(path).exists() else ""
+    return [x for x in text.splitlines() if x.startswith("| ") and x.count("|") == 10 and not x.startswith(("| #", "| ---"))]
 
 
 def wanted(only, *numbers):
@@ -72,17 +86,18 @@ def main():
     p.add_argument("--jobs", type=int, default=runs.default_jobs())
     a = p.parse_args()
     lab = runs.Lab(a.lab, a.command, a.keep, a.jobs)
-    seeds, only, rows = [int(s) for s in a.seeds.split(",")], [x for x in a.only.split(",") if x], []
+    seeds, only = [int(s) for s in a.seeds.split(",")], [x for x in a.only.split(",") if x]
+    lines = lines_of(a.out)
 
     def take(more, n=None):
         for row in more if isinstance(more, list) else [more]:
             row.seeds = n or len(seeds)
             if wanted(only, row.number):
-                rows.append(row)
-                print("\n".join(list(table([row]))[2:]), flush=True)
+                new = line(row, lab)
+                print(new, flush=True)
+                lines[:] = [x for x in lines if order(x) != order(new)] + [new]
                 if a.out:  # what there is, should it be interrupted
-                    rows.sort(key=lambda r: (r.number.startswith("A"), int(r.number.lstrip("A"))))
-                    pathlib.Path(a.out).write_text(page(rows, lab), encoding="utf-8")
+                    pathlib.Path(a.out).write_text(page(lines), encoding="utf-8")
 
     few = seeds[: a.few]
     for g in goals.CHAT_GOALS:
