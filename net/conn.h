@@ -104,7 +104,7 @@ struct wp_server {
     struct wp_timer retry; /* of accepting */
     struct wp_list conns;
     size_t n_conns, n_exchanges;
-    struct wp_log_limit accept_limit;
+    struct wp_log_limit accept_limit, refusal_limit[2]; /* of bodies and heads that are too long, and of all others */
     bool polling, poll_open, deaf, closing;
     bool starved;  /* there was no descriptor for the last one who came */
     bool draining; /* answers say that the connection closes */

@@ -148,8 +148,19 @@ static const char *refusal_code(int status)
     }
 }
 
+/* A line a minute: who wonders why a client is turned away finds it in the log. */
+static void say_refused(struct wp_server *s, int status, const char *why)
+{
+    struct wp_log_limit *limit = &s->refusal_limit[status != 413 && status != 431];
+    uint64_t skipped = 0;
+
+    if (wp_log_may(limit, wp_loop_now_us(s->loop), &skipped))
+        wp_log(WP_INFO, "http", "refused: address=%s status=%d %s skipped=%llu", s->address, status, why, (unsigned long long)skipped);
+}
+
 int wp_refusal(struct wp_server *s, int status, const char *why, struct wp_buf *body, const char **type)
 {
+    say_refused(s, status, why);
     *type = s->conf.refuse ? s->conf.refuse(status, why, body, s->conf.arg) : NULL;
     if (*type)
         return 0;

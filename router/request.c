@@ -437,12 +437,21 @@ static void on_drain(struct wp_exchange *x)
     wp_relay_drained(x->user);
 }
 
+/* Its body was too long, or too slow: the server has answered that. */
+static bool turned_away(struct wp_request *r, int rc)
+{
+    if (r->state != REQ_READ || (rc != WP_ETOOBIG && rc != WP_ETIMEDOUT))
+        return false;
+    r->status = rc == WP_ETOOBIG ? 413 : 408;
+    return true;
+}
+
 static void on_over(struct wp_exchange *x, int rc)
 {
     struct wp_request *r = x->user;
 
     r->x = NULL;
-    if (rc < 0 && r->state != REQ_DONE) {
+    if (rc < 0 && r->state != REQ_DONE && !turned_away(r, rc)) {
         wp_count(r->gate->router->count.client_gone, 1);
         r->client_gone = true;
     }

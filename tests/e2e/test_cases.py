@@ -545,6 +545,9 @@ def test_B109_B111():
         assert len(e.requests) == 2
         assert r.metric('warmpath_requests_total{code="413"}') == 2
         assert r.metric("warmpath_http_refused_total") == 2
+        r.wait_log(r"info http: refused: address=\S+ status=413 the body is too long")
+        until(lambda: len([line for line in r.log if " status=413 " in line and "outcome=refused" in line]) == 2)
+        assert not r.metric("warmpath_client_gone_total"), "who was turned away has not gone"
 
 
 def test_B118():
