@@ -324,6 +324,32 @@ bool wp_queue_holds(const struct wp_queue *q, double least_wait_us, uint64_t now
     return !is_free(q, least_wait_us) || (q->n && !comes_before_all(q, &it, who));
 }
 
+static void put_in(struct wp_queue *q, struct wp_queue_tenant *t, struct wp_queue_item *it)
+{
+    q->n++;
+    wp_heap_del(&q->tenants, &t->node);
+    wp_heap_put(&t->items, &it->in_order);
+    wp_heap_put(&q->deadlines, &it->by_deadline);
+    wp_list_init(&it->link);
+    wp_list_push(&t->list, &it->link);
+    t->held++;
+    t->cost_us += it->cost_us;
+    q->cost_us += it->cost_us;
+    moved(q, t);
+}
+
+void wp_queue_put_back(struct wp_queue *q, struct wp_queue_item *it)
+{
+    struct wp_queue_tenant *t = &q->tenant[it->tenant];
+
+    wp_heap_del(&q->tenants, &t->node);
+    t->account -= it->tokens / t->weight;
+    q->done_us = fmax(q->done_us - it->cost_us, 0);
+    q->popped -= q->popped > 0;
+    q->released--;
+    put_in(q, t, it);
+}
+
 bool wp_queue_push(struct wp_queue *q, struct wp_queue_item *it, uint64_t arrived_us,
                    double cost_us, struct wp_queue_who who, uint64_t deadline_us)
 {
@@ -350,17 +376,9 @@ bool wp_queue_push(struct wp_queue *q, struct wp_queue_item *it, uint64_t arrive
         t->account = begins_at(q, t, who.name);
     t->name = who.name;
     touch(q, who, arrived_us);
-    if (q->n++ == 0)
+    if (q->n == 0)
         q->mark_us = arrived_us;
-    wp_heap_del(&q->tenants, &t->node);
-    wp_heap_put(&t->items, &it->in_order);
-    wp_heap_put(&q->deadlines, &it->by_deadline);
-    wp_list_init(&it->link);
-    wp_list_push(&t->list, &it->link);
-    t->held++;
-    t->cost_us += it->cost_us;
-    q->cost_us += it->cost_us;
-    moved(q, t);
+    put_in(q, t, it);
     return true;
 }
 

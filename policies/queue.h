@@ -113,6 +113,8 @@ bool wp_queue_push(struct wp_queue *q, struct wp_queue_item *it, uint64_t arrive
 /* The next one to be placed now, taken out and its tenant charged; NULL: nobody is free, and no
  * deadline has come.  it->end: see there. */
 struct wp_queue_item *wp_queue_pop(struct wp_queue *q, uint64_t now_us, double least_wait_us);
+/* One that was just popped, in its turn, and could not be placed after all: it is held again as if it had not been. */
+void wp_queue_put_back(struct wp_queue *q, struct wp_queue_item *it);
 void wp_queue_del(struct wp_queue *q,
                   struct wp_queue_item *it); /* its client went away; nothing when it is not held */
 /* When to ask again if nothing is told till then: the least wait drains a microsecond in a

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { LINES_MAX = 256, LINE_MOST = 65536, AT_ONCE = 64, LOOK_EVERY_US = 100000, SHOWN_SAMPLES = 16 };
+enum { LINES_MAX = 256, LINE_MOST = 65536, AT_ONCE = 64, LOOK_EVERY_US = 100000, BACK_MOST = 8, SHOWN_SAMPLES = 16 };
 #define UNSHOWN_US 2e6
 
 struct wp_hold_line {
@@ -351,10 +351,16 @@ static void look_after_sleeper(struct wp_fleet *f, struct wp_hold_line *l, uint6
 
 /* ---- out ---- */
 
-static void place_held(struct wp_fleet *f, struct wp_hold_line *l, struct wp_hold *h, uint64_t now_us)
+/* False: those who are free cannot take it (it is too long for them), and those who can are full: it waits on. */
+static bool place_held(struct wp_fleet *f, struct wp_hold_line *l, struct wp_hold *h, uint64_t now_us)
 {
-    let_go(f, h, now_us);
+    h->held_us = now_us > h->since_us ? (double)(now_us - h->since_us) : 0;
+    f->n_held--;
     h->result = wp_fleet_place_now(f, h->want, h->p, now_us, &h->why, &h->retry_us);
+    f->n_held++;
+    if (h->result == WP_PLACE_BUSY && h->item.end == WP_QUEUE_TURN && is_on(f) && wp_fleet_full(f, wp_str_of(l->model), now_us))
+        return false;
+    let_go(f, h, now_us);
     if (h->result == WP_PLACE_NOBODY && l->asleep) {
         const struct wp_config_model *m = wakes(f, wp_str_of(l->model));
 
@@ -362,6 +368,7 @@ static void place_held(struct wp_fleet *f, struct wp_hold_line *l, struct wp_hol
         h->retry_us = m ? wp_wake_expect_us(f->waker, m, now_us) : h->retry_us;
     }
     h->placed(h->arg);
+    return true;
 }
 
 /* Everybody, when holding was switched off, but those who wait for a worker to come up. */
@@ -372,12 +379,14 @@ static struct wp_queue_item *next_of(struct wp_fleet *f, struct wp_hold_line *l,
 
 static uint64_t release_line(struct wp_fleet *f, struct wp_hold_line *l, uint64_t now_us)
 {
-    struct wp_queue_item *it;
+    struct wp_queue_item *it, *back[BACK_MOST];
     double least = INFINITY;
+    uint64_t next;
+    int n = 0;
 
     if (l->asleep)
         look_after_sleeper(f, l, now_us);
-    for (int i = 0; i < AT_ONCE && l->queue.n; i++) {
+    for (int i = 0; i < AT_ONCE && l->queue.n && n < BACK_MOST; i++) {
         least = least_wait(f, wp_str_of(l->model), now_us);
         it = next_of(f, l, now_us, least);
         if (!it)
@@ -386,9 +395,13 @@ static uint64_t release_line(struct wp_fleet *f, struct wp_hold_line *l, uint64_
             refuse_held(f, l, WP_CONTAINER(it, struct wp_hold, item), "tenant", now_us);
             continue;
         }
-        place_held(f, l, WP_CONTAINER(it, struct wp_hold, item), now_us);
+        if (!place_held(f, l, WP_CONTAINER(it, struct wp_hold, item), now_us))
+            back[n++] = it;
     }
-    return wp_queue_next_us(&l->queue, now_us, least);
+    for (int i = 0; i < n; i++)
+        wp_queue_put_back(&l->queue, back[i]);
+    next = wp_queue_next_us(&l->queue, now_us, least);
+    return n && next < now_us + LOOK_EVERY_US ? now_us + LOOK_EVERY_US : next; /* before that somebody ends, or nothing has changed */
 }
 
 uint64_t wp_fleet_release_held(struct wp_fleet *f, uint64_t now_us)

@@ -170,6 +170,31 @@ def test_requests_wait_for_a_place_on_a_worker():
     rest(r)
 
 
+def test_a_prompt_that_fits_few_or_none():
+    """a prompt that fits no worker is 400 at once, however busy they are; one that fits one of them alone goes there, and is held for it"""
+    go = threading.Event()
+
+    def answer(q):
+        go.wait(30)
+        q.answer(200, lib.CHAT)
+    small, large = FakeEngine(answer), FakeEngine(answer)
+    r = Router(config={"workers": [{"url": small.url, "max_model_len": 500}, {"url": large.url, "max_model_len": 5000}], "limits": {"per_worker": 1}}, ready=2)
+    one = Asked(r, 1, 1000)
+    until(lambda: len(large.requests) == 1, 10, "the first")
+    two = Asked(r, 2, 1000)
+    held(r, 1)
+    three = Asked(r, 3, 50)
+    until(lambda: len(small.requests) == 1, 10, "the third")
+    status, h, got = http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": prompt(4, 5001)})
+    error = json.loads(got)["error"]
+    assert (status, error["code"], h["x-should-retry"]) == (400, "context_too_long", "false") and "5001" in error["message"] and "5000" in error["message"], got
+    assert (len(small.requests), len(large.requests)) == (1, 1)
+    go.set()
+    assert one.held_ms() == 0 and two.held_ms() >= 0 and three.held_ms() == 0
+    assert (len(small.requests), len(large.requests)) == (1, 2)
+    rest(r)
+
+
 def test_the_longest_hold():
     """at policy.price.hold_most_us, or half of what a client says it waits, a request goes out whoever is free"""
     for more, headers in ((("--set", "policy.price.hold_most_us=300000"), None), ((), {"x-stainless-read-timeout": "1"}), ((), {"x-stainless-read-timeout": "1.0"})):

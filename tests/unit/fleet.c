@@ -907,6 +907,37 @@ static void a_first_token_that_is_due_decides_where(void)
     tear_down();
 }
 
+/* Only one of two takes so long a prompt, and is full: it waits for that one, while others pass it to the free one. */
+static void a_long_prompt_waits_for_who_can_take_it(void)
+{
+    struct req first, wide, narrow;
+    struct wp_hold hold[3];
+
+    SET_UP("limits.per_worker=1", "log.level=error");
+    add_up("short", (struct answer){.max_len = 500});
+    add_up("long", (struct answer){.max_len = 5000});
+    req_tokens(&first, "m", 1, 1000);
+    req_tokens(&wide, "m", 2, 1000);
+    req_tokens(&narrow, "m", 3, 100);
+    EXPECT_INT("first", WP_PLACED, place_or_hold(&first, &hold[0]));
+    EXPECT_INT("it waits", WP_PLACE_HELD, place_or_hold(&wide, &hold[1]));
+    EXPECT_TRUE("not in a hurry", wp_fleet_release(fleet) > wp_now_us() + 10000);
+    EXPECT_TRUE("and waits on", hold[1].line != NULL);
+    EXPECT_INT("a short one need not", WP_PLACED, place_or_hold(&narrow, &hold[2]));
+    EXPECT_TEXT("on the other", "short", wp_str_of(narrow.p.worker ? narrow.p.worker->conf.id : "(none)"));
+    end(&first, WP_OUTCOME_GOOD);
+    EXPECT_TRUE("its turn", hold[1].line == NULL);
+    EXPECT_INT("placed", WP_PLACED, hold[1].result);
+    EXPECT_TEXT("where it fits", "long", wp_str_of(wide.p.worker ? wide.p.worker->conf.id : "(none)"));
+    end(&wide, WP_OUTCOME_GOOD);
+    end(&narrow, WP_OUTCOME_GOOD);
+    done(&first);
+    done(&wide);
+    done(&narrow);
+    expect_at_rest();
+    tear_down();
+}
+
 static void who_is_held_is_refused_when_it_would_be_late(void)
 {
     struct req big, a, b;
@@ -1737,6 +1768,7 @@ const struct wp_suite suite_fleet = {
         {"who has failed costs more for a while", who_has_failed_costs_more_for_a_while},
         {"a newcomer is not sent a rush", a_newcomer_is_not_sent_a_rush},
         {"a first token that is due decides where", a_first_token_that_is_due_decides_where},
+        {"a long prompt waits for who can take it", a_long_prompt_waits_for_who_can_take_it},
         {"who is held is refused when it would be late", who_is_held_is_refused_when_it_would_be_late},
         {"a reload that ends holding sends all", a_reload_that_ends_holding_sends_all},
         {"without memory nobody is held", without_memory_nobody_is_held},

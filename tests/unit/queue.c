@@ -254,6 +254,27 @@ static void a_rank_goes_before_all_tenants_until_a_deadline(void)
     wp_queue_fini(&q);
 }
 
+static void what_is_put_back_was_never_away(void)
+{
+    struct wp_queue_item it[2] = {{0}};
+    struct wp_queue q;
+
+    start(&q, &shared);
+    (void)wp_queue_push(&q, &it[0], 0, 1000, tenant(1, 2), 0);
+    (void)wp_queue_push(&q, &it[1], 0, 2000, tenant(2, 1), 0);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_TRUE("the first", wp_queue_pop(&q, 10, 0) == &it[0]);
+        wp_queue_put_back(&q, &it[0]);
+        EXPECT_UINT("held", 2, q.n);
+        EXPECT_UINT("none went", 0, q.released);
+        EXPECT_NEAR("nothing was charged", 0, q.tenant[1].account, 1e-9);
+    }
+    EXPECT_UINT("its deadline stands", 60000000, wp_queue_next_us(&q, 0, 1e18));
+    wp_queue_del(&q, &it[0]);
+    EXPECT_TRUE("the other one", wp_queue_pop(&q, 10, 0) == &it[1]);
+    wp_queue_fini(&q);
+}
+
 static void a_row_that_has_another_name_begins_anew(void)
 {
     struct wp_queue_who was = tenant(1, 1), is = tenant(1, 1);
@@ -378,6 +399,7 @@ static const struct wp_test tests[] = {
     {"silence saves nothing up", silence_saves_nothing_up},
     {"a rank goes before all tenants, until a deadline",
      a_rank_goes_before_all_tenants_until_a_deadline},
+    {"what is put back was never away", what_is_put_back_was_never_away},
     {"a row that has another name begins anew", a_row_that_has_another_name_begins_anew},
     {"who crowds is told so", who_crowds_is_told_so},
     {"any sequence of tenants comes out in order", any_sequence_of_tenants_comes_out_in_order},
