@@ -129,6 +129,7 @@ static const struct wp_conf_key limits_rows[] = {
     ROW("queue", U64, "4096", "requests held in the router at once while no worker is free; beyond, 429; 0 holds none", C(limits.queue), RANGE(0, 65536)),
     ROW("body_bytes", BYTES, "64Mi", "a request's body", C(limits.body_bytes), RANGE(1024, 1099511627776.0)),
     ROW("bodies_total_bytes", BYTES, "1Gi", "bodies that are held at once; beyond, 503", C(limits.bodies_total_bytes), RANGE(1024, 1099511627776.0)),
+    ROW("caches_bytes", BYTES, "0", "memory of all that is only remembered: tokens, the prefix doctor, history, the index, which give way in that order; 0: each has its own bound; needs a restart", C(limits.caches_bytes), RESTART, RANGE(0, 17592186044416.0)),
     ROW("head_bytes", BYTES, "64Ki", "a request's head; an answer's may have 64Ki", C(limits.head_bytes), RANGE(1024, 1048576)),
     ROW("head_s", SECONDS, "5", "a request's head, from its first byte", C(limits.head_us), RANGE(0.001, 86400)),
     ROW("body_s", SECONDS, "60", "longest silence inside a request's body", C(limits.body_us), RANGE(0.001, 86400)),
@@ -199,6 +200,13 @@ static const struct wp_conf_key rows[] = {
     {0},
 };
 /* clang-format on */
+
+uint64_t wp_config_index_cap(const struct wp_config *c)
+{
+    uint64_t half = c->limits.caches_bytes / 2;
+
+    return half && half < c->index.cap_bytes ? half : c->index.cap_bytes;
+}
 
 static int read_into(struct wp_conf *conf, struct wp_config *c, const char *file,
                      const char *const set[], size_t n_set, const char *const worker[],

@@ -103,6 +103,7 @@ struct wp_config {
         uint64_t connections, in_flight, per_worker; /* 0: no limit */
         uint64_t queue;                              /* 0: nobody is held */
         uint64_t body_bytes, bodies_total_bytes, head_bytes;
+        uint64_t caches_bytes; /* 0: no ceiling over all of them */
         uint64_t head_us, body_us, keepalive_us, send_us, connect_us, first_byte_us, idle_us,
             drain_us, rest_max_us;
     } limits;
@@ -136,6 +137,9 @@ struct wp_config {
     bool doctor; /* clients that break their own prefix cache are looked for */
     uint32_t threads;
 };
+
+/* The cap of the index, and of history: index.cap_bytes, or half of limits.caches_bytes if that is less (router/caches.h). */
+uint64_t wp_config_index_cap(const struct wp_config *c);
 
 /*
  * Reads file (NULL: none) and then set[n] ("policy.price.room_us=5000"; each as if written in the

@@ -363,12 +363,21 @@ static void check_tenants(struct wp_conf *conf, const struct wp_config *c)
     }
 }
 
+enum { CACHES_LEAST = 16 << 20 };
+
+static void check_caches(struct wp_conf *conf, const struct wp_config *c)
+{
+    if (c->limits.caches_bytes && c->limits.caches_bytes < CACHES_LEAST)
+        wp_conf_error(conf, "limits.caches_bytes", "want 0, or at least 16Mi, got %llu", (unsigned long long)c->limits.caches_bytes);
+}
+
 void wp_config_check(struct wp_conf *conf, struct wp_config *c)
 {
     check_listen(conf, c);
     check_workers(conf, c);
     check_models(conf, c);
     check_tenants(conf, c);
+    check_caches(conf, c);
     if (c->limits.bodies_total_bytes < c->limits.body_bytes)
         wp_conf_error(conf, "limits.bodies_total_bytes",
                       "want at least limits.body_bytes, %llu, got %llu",

@@ -39,6 +39,7 @@ int wp_doctor_create(struct wp_doctor **out, struct wp_metrics *metrics, struct 
         return wp_fail(err, WP_ENOMEM, "prefix doctor: out of memory");
     pthread_mutex_init(&d->lock, NULL);
     wp_list_init(&d->sessions);
+    d->cap_bytes = WP_DOCTOR_BYTES;
     if (metrics) {
         d->breaks_total = wp_family(metrics, WP_COUNTER, "warmpath_prefix_breaks_total",
                                     "Requests that broke their own prefix cache, by a habit of their client.", "model,kind", NULL, 0);
@@ -108,6 +109,15 @@ void wp_doctor_destroy(struct wp_doctor *d)
     wp_map_fini(&d->by_link);
     pthread_mutex_destroy(&d->lock);
     wp_free(d);
+}
+
+void wp_doctor_limit(struct wp_doctor *d, size_t bytes)
+{
+    pthread_mutex_lock(&d->lock);
+    d->cap_bytes = bytes < WP_DOCTOR_BYTES ? bytes : WP_DOCTOR_BYTES;
+    while (d->bytes > d->cap_bytes)
+        forget(d, WP_CONTAINER(d->sessions.next, struct session, link));
+    pthread_mutex_unlock(&d->lock);
 }
 
 static uint64_t key_of(size_t model, uint32_t link)
@@ -184,7 +194,7 @@ static struct session *put(struct wp_doctor *d, struct session *old, const struc
     wp_list_push(&d->sessions, &s->link);
     d->bytes += size_of(o->n);
     d->n_sessions++;
-    while (d->bytes > WP_DOCTOR_BYTES)
+    while (d->bytes > d->cap_bytes && d->sessions.next != &s->link)
         forget(d, WP_CONTAINER(d->sessions.next, struct session, link));
     return s;
 }

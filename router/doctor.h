@@ -68,6 +68,9 @@ void wp_doctor_destroy(struct wp_doctor *d);
 enum wp_break wp_doctor_see(struct wp_doctor *d, const struct wp_outline *o, struct wp_str model, uint64_t session, uint32_t tokens,
                             uint64_t now_us);
 
+/* At most so many bytes of conversations from now on, and WP_DOCTOR_BYTES: the longest silent go. */
+void wp_doctor_limit(struct wp_doctor *d, size_t bytes);
+
 struct wp_doctor_stats {
     uint64_t requests, turns, breaks; /* seen; known as a conversation's next turn; of these broken */
     size_t sessions, bytes, findings; /* kept; findings that are shown */

@@ -43,7 +43,7 @@ struct wp_doctor {
     pthread_mutex_t lock; /* guards all below */
     struct wp_list sessions; /* longest silent first */
     struct wp_map by_link;   /* key -> the first session of a chain */
-    size_t n_sessions, bytes;
+    size_t n_sessions, bytes, cap_bytes;
     uint64_t requests, turns, breaks;
     struct wp_doctor_model model[WP_DOCTOR_MODELS];
     size_t n_models;

@@ -26,7 +26,7 @@ static void unlock(struct wp_fleet *f)
 int wp_fleet_create(struct wp_fleet **out, const struct wp_config *conf, struct wp_metrics *metrics, struct wp_err *err)
 {
     struct wp_fleet *f = wp_calloc(1, sizeof *f);
-    struct wp_index_conf ic = {.cap_bytes = conf->index.cap_bytes, .secret = wp_rng_secret()};
+    struct wp_index_conf ic = {.cap_bytes = wp_config_index_cap(conf), .secret = wp_rng_secret()};
     int rc;
 
     if (!f)
@@ -500,6 +500,25 @@ void wp_fleet_waker(struct wp_fleet *f, struct wp_waker *w)
     lock(f);
     f->waker = w;
     unlock(f);
+}
+
+void wp_fleet_memory(struct wp_fleet *f, uint64_t *index_bytes, uint64_t *history_bytes)
+{
+    struct wp_index_stats s;
+    uint64_t blocks = 0;
+
+    wp_index_stats(f->index, &s);
+    lock(f);
+    WP_LIST_EACH(&f->workers, at)
+    {
+        const struct wp_worker *w = WP_CONTAINER(at, struct wp_worker, link);
+
+        for (uint32_t i = 0; i < w->n_ranks; i++)
+            blocks += wp_history_blocks(f->history, w->rank[i].holder);
+    }
+    unlock(f);
+    *index_bytes = s.bytes;
+    *history_bytes = blocks * WP_HISTORY_BLOCK_BYTES;
 }
 
 bool wp_fleet_serving(struct wp_fleet *f)

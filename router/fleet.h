@@ -183,6 +183,9 @@ struct wp_index_prefix;
 /* top[n]: the longest shared prefixes, to be shown as well; NULL: not asked for. */
 int wp_fleet_index_json(struct wp_fleet *f, const struct wp_index_prefix *top, size_t n, struct wp_buf *out);
 void wp_fleet_note_growth(struct wp_fleet *f); /* every second or so */
+/* Of the index and of history, the latter as blocks of WP_HISTORY_BLOCK_BYTES, which is the most that one takes. */
+enum { WP_HISTORY_BLOCK_BYTES = 64 };
+void wp_fleet_memory(struct wp_fleet *f, uint64_t *index_bytes, uint64_t *history_bytes);
 bool wp_fleet_serving(struct wp_fleet *f); /* a worker is ready */
 bool wp_fleet_welcomes(struct wp_fleet *f); /* or requests of some model wait until one is (models[].wake) */
 

@@ -12,7 +12,7 @@ static struct wp_warm_rank *record(struct wp_list *at)
 
 int wp_fleet_restore(struct wp_fleet *f, const char *file, struct wp_err *err)
 {
-    struct wp_index_conf ic = {.cap_bytes = f->conf->index.cap_bytes};
+    struct wp_index_conf ic = {.cap_bytes = wp_config_index_cap(f->conf)};
     struct wp_index *ix = NULL;
     int rc = wp_warm_read(file, &ic, &ix, &f->warm, err);
 

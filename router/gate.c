@@ -30,6 +30,7 @@ static void on_lag_tick(struct wp_timer *t)
     g->lag_due_us = now + LAG_EVERY_US;
     wp_timer_at(&g->loop, &g->lag_tick, g->lag_due_us);
     look_after(g);
+    wp_caches_look(g);
 }
 
 static void on_refused(int status, void *arg)

@@ -413,9 +413,9 @@ static uint64_t record(struct wp_fleet *f, const struct wp_want *want, const str
 /* What all workers may keep in history together is as much as the index may; a block takes 64 bytes at most. */
 static uint64_t history_share(const struct wp_fleet *f)
 {
-    uint64_t cap = f->conf->index.cap_bytes;
+    uint64_t cap = wp_config_index_cap(f->conf);
 
-    return cap ? cap / 64 / (f->n_ranks ? f->n_ranks : 1) : UINT32_MAX;
+    return cap ? cap / WP_HISTORY_BLOCK_BYTES / (f->n_ranks ? f->n_ranks : 1) : UINT32_MAX;
 }
 
 /*

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "net/client.h"
 #include "net/server.h"
+#include "router/caches.h"
 #include "router/doctor.h"
 #include "router/fleet.h"
 #include "router/keys.h"
@@ -49,6 +50,7 @@ struct wp_router {
     struct wp_tenants *tenants;
     struct wp_metrics *metrics;
     struct wp_counters count;
+    struct wp_caches caches;
     struct wp_gate *gate;
     size_t n_gates;
     _Atomic uint64_t body_bytes; /* of request bodies held, all gates */
@@ -72,6 +74,8 @@ struct wp_gate { /* one loop */
     struct wp_settings *settings;
     pthread_t thread;
     struct wp_timer lag_tick, drain_tick, hold_tick;
+    uint64_t tokens_bytes; /* of its tokenizers, as last told (router/caches.h) */
+    unsigned caches_ticks;
     size_t held; /* requests that wait in the router for a worker to be free */
     struct wp_list requests; /* under way; router/request.h */
     uint64_t lag_due_us, drain_until_us; /* 0: not draining */

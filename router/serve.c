@@ -403,8 +403,10 @@ static int start(struct wp_serve *s, struct wp_err *err)
     r->started_us = wp_now_us();
     r->id_salt = wp_rng_secret();
     r->on_loopback = wp_is_loopback(conf->listen.api);
-    if (rc == 0)
+    if (rc == 0) {
         wp_counters_make(&r->count, r->metrics);
+        wp_caches_init(&r->caches, r->metrics);
+    }
     rc = rc ? rc : wp_fleet_create(&r->fleet, conf, r->metrics, err);
     if (rc == 0)
         wp_recorder_metrics(r->metrics);

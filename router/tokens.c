@@ -153,6 +153,22 @@ void wp_tokenizers_configure(struct wp_tokenizers *ts)
             add(ts, &conf->models[i]);
 }
 
+uint64_t wp_tokenizers_limit(struct wp_tokenizers *ts, uint64_t bytes)
+{
+    uint64_t all = 0, taken = 0;
+
+    WP_LIST_EACH(&ts->all, at)
+    all += WP_CONTAINER(at, struct tokenizer, link)->conf.cache_bytes;
+    WP_LIST_EACH(&ts->all, at)
+    {
+        struct tokenizer *one = WP_CONTAINER(at, struct tokenizer, link);
+        double share = all ? (double)bytes * ((double)one->conf.cache_bytes / (double)all) : 0;
+
+        taken += wp_tokens_limit(one->tokens, share < 1e18 ? (size_t)share : SIZE_MAX);
+    }
+    return taken;
+}
+
 int wp_tokenizers_create(struct wp_tokenizers **out, struct wp_gate *g, struct wp_err *err)
 {
     struct wp_tokenizers *ts = wp_calloc(1, sizeof *ts);

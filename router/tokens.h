@@ -19,6 +19,8 @@ int wp_tokenizers_create(struct wp_tokenizers **out, struct wp_gate *g, struct w
  * The gate's settings are others now: tokenizers whose settings are the same stay, with what they
  * know.  A model whose tokenizer cannot be made, for want of memory, goes by bytes.
  */
+/* What all of them keep takes at most so many bytes from now on, in proportion to what each may; returns how many it takes. */
+uint64_t wp_tokenizers_limit(struct wp_tokenizers *ts, uint64_t bytes);
 void wp_tokenizers_configure(struct wp_tokenizers *ts);
 /* Who waits is answered WP_TOKENS_CANCELED; closed(arg) comes last, later.  NULL does nothing and
  * calls nothing. */

@@ -67,6 +67,13 @@ struct wp_blob *wp_tokens_cache_get(struct wp_tokens_cache *c, const struct wp_t
     return wp_blob_ref(e->tokens);
 }
 
+void wp_tokens_cache_limit(struct wp_tokens_cache *c, size_t cap_bytes)
+{
+    c->cap_bytes = cap_bytes;
+    while (c->bytes > c->cap_bytes)
+        drop(c, WP_CONTAINER(c->by_use.next, struct entry, link));
+}
+
 void wp_tokens_cache_put(struct wp_tokens_cache *c, const struct wp_tokens_key *key,
                          struct wp_blob *tokens)
 {

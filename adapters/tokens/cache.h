@@ -27,6 +27,7 @@ struct wp_tokens_cache {
 
 void wp_tokens_cache_init(struct wp_tokens_cache *c, size_t cap_bytes, uint64_t secret);
 void wp_tokens_cache_fini(struct wp_tokens_cache *c);
+void wp_tokens_cache_limit(struct wp_tokens_cache *c, size_t cap_bytes); /* the longest unused go */
 /* A new reference, or NULL. */
 struct wp_blob *wp_tokens_cache_get(struct wp_tokens_cache *c, const struct wp_tokens_key *key);
 /* Takes a reference of its own.  What does not fit, or finds no memory, is not kept. */

@@ -327,6 +327,14 @@ static int engine_create(struct wp_tokens **out, const struct wp_tokens_conf *co
     return 0;
 }
 
+static size_t engine_limit(struct wp_tokens *t, size_t bytes)
+{
+    struct engine *e = (struct engine *)t;
+
+    wp_tokens_cache_limit(&e->cache, bytes < t->conf.cache_bytes ? bytes : t->conf.cache_bytes);
+    return e->cache.bytes;
+}
+
 static void engine_destroy(struct wp_tokens *t, void (*closed)(void *arg), void *arg)
 {
     struct engine *e = (struct engine *)t;
@@ -345,5 +353,6 @@ const struct wp_tokens_ops wp_tokens_engine_ops = {
     .summary = "asks one of the model's engines (POST /tokenize, as vLLM has it)",
     .create = engine_create,
     .ask = engine_ask,
+    .limit = engine_limit,
     .destroy = engine_destroy,
 };

@@ -88,6 +88,11 @@ int wp_tokens_create(struct wp_tokens **out, const char *kind, const struct wp_t
     return 0;
 }
 
+size_t wp_tokens_limit(struct wp_tokens *t, size_t bytes)
+{
+    return t->ops->limit ? t->ops->limit(t, bytes) : 0;
+}
+
 void wp_tokens_destroy(struct wp_tokens *t, void (*closed)(void *arg), void *arg)
 {
     if (t)

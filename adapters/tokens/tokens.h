@@ -125,6 +125,8 @@ struct wp_tokens_ops {
     int (*create)(struct wp_tokens **out, const struct wp_tokens_conf *conf, struct wp_err *err);
     enum wp_tokens_result (*ask)(struct wp_tokens *t, const struct wp_tokens_prompt *p,
                                  struct wp_tokens_wait *w, wp_tokens_fn fn, struct wp_blob **now);
+    /* What it keeps takes at most so many bytes from now on, and conf.cache_bytes; returns how many it takes.  NULL: it keeps nothing. */
+    size_t (*limit)(struct wp_tokens *t, size_t bytes);
     void (*destroy)(struct wp_tokens *t, void (*closed)(void *arg), void *arg);
 };
 extern const struct wp_tokens_ops *const wp_tokenizers[]; /* ends with NULL */
@@ -158,6 +160,7 @@ void wp_tokens_destroy(struct wp_tokens *t, void (*closed)(void *arg), void *arg
 enum wp_tokens_result wp_tokens_ask(struct wp_tokens *t, const struct wp_tokens_prompt *p,
                                     struct wp_tokens_wait *w, wp_tokens_fn fn,
                                     struct wp_blob **now);
+size_t wp_tokens_limit(struct wp_tokens *t, size_t bytes);
 void wp_tokens_cancel(
     struct wp_tokens_wait *w); /* no answer comes; one that is not waiting is left alone */
 

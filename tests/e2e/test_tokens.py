@@ -61,6 +61,32 @@ def test_completions_and_explain():
     assert counted(r, "asked") == 2
 
 
+def test_a_ceiling_over_all_caches():
+    """limits.caches_bytes: ids of prompts are kept only as far as what the index, history and the doctor leave; what is kept is counted"""
+    n, ids = 400000, json.dumps({"count": 400000, "tokens": list(range(1000, 401000))}).encode()  # 1.6 MB of ids each
+
+    def answer(q):
+        q.answer(200, ids if q.target == "/tokenize" else CHAT)
+    e = FakeEngine(answer)
+    r = Router([e], *PATIENT, "--set", "limits.caches_bytes=16Mi")
+    for i in range(14):
+        assert ask(r, "/v1/completions", prompt=f"{i:02}" + "x" * n)[1] == "tokens"
+    assert counted(r, "asked") == 14
+    ceiling = 16 << 20
+    assert r.metric("warmpath_index_cap_bytes") == ceiling / 2
+
+    def kept():
+        return {c: r.metric(f'warmpath_cache_bytes{{cache="{c}"}}') for c in ("tokens", "doctor", "history", "index")}
+    ticks = r.metric("warmpath_loop_lag_seconds_count")
+    until(lambda: r.metric("warmpath_loop_lag_seconds_count") > ticks + 70, 20, "some looks at the caches, on each of three loops at most")
+    until(lambda: 0 < kept()["tokens"] and sum(kept().values()) <= ceiling, 20, "below the ceiling")
+    assert r.metric("warmpath_cache_ceiling_bytes") == ceiling
+    ask(r, "/v1/completions", prompt="13" + "x" * n)
+    assert counted(r, "cached") == 1, "the newest is still there"
+    ask(r, "/v1/completions", prompt="00" + "x" * n)
+    assert counted(r, "asked") == 15, "the oldest is not"
+
+
 def test_engines_without_the_route():
     """engines that lack /tokenize are found out once; requests go by bytes"""
     def answer(q):

@@ -155,6 +155,7 @@ static void set_up(const struct raw_step *const script[], size_t n, const char *
     r->on_loopback = true;
     EXPECT_INT("metrics", 0, wp_metrics_create(&r->metrics, &err));
     sinks(&r->count);
+    wp_caches_init(&r->caches, r->metrics);
     EXPECT_INT("tenants", 0, wp_tenants_create(&r->tenants, r->metrics, &err));
     wp_tenants_configure(r->tenants, rig.settings.conf);
     EXPECT_INT("doctor", 0, wp_doctor_create(&r->doctor, r->metrics, &err));
