@@ -68,7 +68,7 @@ def test_a_ceiling_over_all_caches():
     def answer(q):
         q.answer(200, ids if q.target == "/tokenize" else CHAT)
     e = FakeEngine(answer)
-    r = Router([e], *PATIENT, "--set", "limits.caches_bytes=16Mi")
+    r = Router([e], *PATIENT, "--set", "limits.caches_bytes=16Mi", "--threads", "1")
     for i in range(14):
         assert ask(r, "/v1/completions", prompt=f"{i:02}" + "x" * n)[1] == "tokens"
     assert counted(r, "asked") == 14
@@ -78,7 +78,7 @@ def test_a_ceiling_over_all_caches():
     def kept():
         return {c: r.metric(f'warmpath_cache_bytes{{cache="{c}"}}') for c in ("tokens", "doctor", "history", "index")}
     ticks = r.metric("warmpath_loop_lag_seconds_count")
-    until(lambda: r.metric("warmpath_loop_lag_seconds_count") > ticks + 70, 20, "some looks at the caches, on each of three loops at most")
+    until(lambda: r.metric("warmpath_loop_lag_seconds_count") > ticks + 21, 20, "two looks at the caches")
     until(lambda: 0 < kept()["tokens"] and sum(kept().values()) <= ceiling, 20, "below the ceiling")
     assert r.metric("warmpath_cache_ceiling_bytes") == ceiling
     ask(r, "/v1/completions", prompt="13" + "x" * n)
