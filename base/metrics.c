@@ -77,10 +77,15 @@ void wp_metrics_destroy(struct wp_metrics *m)
 /* values NULL: every label says "other". */
 static int add_labels(struct wp_buf *b, const struct wp_family *f, const char *const values[])
 {
-    int rc = wp_buf_adds(b, "");
+    int rc = wp_buf_reserve(b, 128);
 
     for (size_t i = 0; rc == 0 && i < f->n_labels; i++) {
-        rc = wp_buf_printf(b, "%s%s=\"", i ? "," : "", f->label[i]);
+        if (i)
+            rc = wp_buf_adds(b, ",");
+        if (rc == 0)
+            rc = wp_buf_adds(b, f->label[i]);
+        if (rc == 0)
+            rc = wp_buf_adds(b, "=\"");
         if (rc == 0)
             rc = wp_metrics_escape(b, values ? values[i] : "other", true);
         if (rc == 0)

@@ -9,39 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct wp_str wp_str_of(const char *s)
-{
-    return (struct wp_str){s, s ? strlen(s) : 0};
-}
-
-bool wp_str_eq(struct wp_str a, struct wp_str b)
-{
-    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
-}
-
-bool wp_str_is(struct wp_str a, const char *b)
-{
-    return wp_str_eq(a, wp_str_of(b));
-}
-
 static unsigned char lower(char c)
 {
     return (unsigned char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
 }
 
-bool wp_str_ieq(struct wp_str a, struct wp_str b)
+bool wp_letters_alike(const char *a, const char *b, size_t n)
 {
-    if (a.n != b.n)
-        return false;
-    for (size_t i = 0; i < a.n; i++)
-        if (lower(a.p[i]) != lower(b.p[i]))
+    for (size_t i = 0; i < n; i++)
+        if (lower(a[i]) != lower(b[i]))
             return false;
     return true;
-}
-
-bool wp_str_iis(struct wp_str a, const char *b)
-{
-    return wp_str_ieq(a, wp_str_of(b));
 }
 
 bool wp_str_starts(struct wp_str a, const char *prefix)

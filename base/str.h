@@ -18,14 +18,32 @@ struct wp_str {
 };
 
 #define WP_STR(lit) ((struct wp_str){"" lit, sizeof(lit) - 1})
+#define WP_STR_INIT(lit) {"" lit, sizeof(lit) - 1} /* for a static table */
 #define WP_STR_FMT "%.*s"
 #define WP_STR_ARG(s) (int)((s).n > 4096 ? 4096 : (s).n), ((s).p ? (s).p : "")
 
-struct wp_str wp_str_of(const char *s); /* NULL gives an absent slice */
-bool wp_str_eq(struct wp_str a, struct wp_str b);
-bool wp_str_is(struct wp_str a, const char *b);
-bool wp_str_ieq(struct wp_str a, struct wp_str b); /* ASCII letters alike */
-bool wp_str_iis(struct wp_str a, const char *b);
+/* Here, so that the length of a literal is known where it is compared with. */
+static inline struct wp_str wp_str_of(const char *s) /* NULL gives an absent slice */
+{
+    return (struct wp_str){s, s ? strlen(s) : 0};
+}
+static inline bool wp_str_eq(struct wp_str a, struct wp_str b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+static inline bool wp_str_is(struct wp_str a, const char *b)
+{
+    return wp_str_eq(a, wp_str_of(b));
+}
+bool wp_letters_alike(const char *a, const char *b, size_t n);
+static inline bool wp_str_ieq(struct wp_str a, struct wp_str b) /* ASCII letters alike */
+{
+    return a.n == b.n && wp_letters_alike(a.p, b.p, a.n);
+}
+static inline bool wp_str_iis(struct wp_str a, const char *b)
+{
+    return wp_str_ieq(a, wp_str_of(b));
+}
 bool wp_str_starts(struct wp_str a, const char *prefix);
 struct wp_str wp_str_trim(struct wp_str a); /* blanks, tabs, CR, LF off both ends */
 

@@ -138,11 +138,13 @@ struct wp_str wp_query_get(struct wp_str query, const char *name)
 
 bool wp_hop_by_hop(const struct wp_head *h, struct wp_str name)
 {
-    static const char *const always[] = {"connection", "keep-alive",        "te",
-                                         "trailer",    "transfer-encoding", "upgrade"};
+    static const struct wp_str always[] = {
+        WP_STR_INIT("connection"), WP_STR_INIT("keep-alive"),        WP_STR_INIT("te"),
+        WP_STR_INIT("trailer"),    WP_STR_INIT("transfer-encoding"), WP_STR_INIT("upgrade"),
+    };
 
     for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-        if (wp_str_iis(name, always[i]))
+        if (wp_str_ieq(name, always[i]))
             return true;
     if (name.n >= 6 && wp_str_iis((struct wp_str){name.p, 6}, "proxy-"))
         return true;

@@ -54,7 +54,13 @@ bool wp_json_each_member(struct wp_json v, struct wp_json *key, struct wp_json *
  * holds a lone surrogate (which has no UTF-8 form).
  */
 long wp_json_text(struct wp_json v, char *out, size_t cap);
-bool wp_json_is(struct wp_json v, const char *text); /* a string that decodes to just that */
+bool wp_json_is_all(struct wp_json v, struct wp_str text);
+static inline bool wp_json_is(struct wp_json v, const char *text) /* a string that decodes to just that */
+{
+    if (v.kind != WP_JSON_STRING || (v.p[1] != text[0] && v.p[1] != '\\' && v.n > 2))
+        return false;
+    return wp_json_is_all(v, wp_str_of(text));
+}
 bool wp_json_u64(struct wp_json v, uint64_t *out);   /* a whole number 0..2^64-1, also as 3.0 or 1e3 */
 bool wp_json_i64(struct wp_json v, int64_t *out);
 bool wp_json_double(struct wp_json v, double *out);

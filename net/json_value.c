@@ -100,9 +100,9 @@ long wp_json_text(struct wp_json v, char *out, size_t cap)
     return (long)n;
 }
 
-bool wp_json_is(struct wp_json v, const char *text)
+bool wp_json_is_all(struct wp_json v, struct wp_str want)
 {
-    struct wp_str rest, got, want = wp_str_of(text);
+    struct wp_str rest, got;
     char tmp[4];
 
     if (v.kind != WP_JSON_STRING || v.n - 2 < want.n) /* decoding never makes text longer */

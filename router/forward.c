@@ -8,16 +8,16 @@
 #include <time.h>
 
 /* Fields by which somebody would steer a router or an engine from outside.  Dropped unless listen.trust_client_routing. */
-static const char *const steering[] = {
-    "x-data-parallel-rank",
-    "x-prefiller-host-port",
-    "x-data-parallel-host-port",
-    "x-gateway-destination-endpoint",
-    "x-gateway-destination-endpoint-subset",
-    "x-smg-target-worker",
-    "x-worker-id",
-    "x-request-priority",
-    "x-conversation-id",
+static const struct wp_str steering[] = {
+    WP_STR_INIT("x-data-parallel-rank"),
+    WP_STR_INIT("x-prefiller-host-port"),
+    WP_STR_INIT("x-data-parallel-host-port"),
+    WP_STR_INIT("x-gateway-destination-endpoint"),
+    WP_STR_INIT("x-gateway-destination-endpoint-subset"),
+    WP_STR_INIT("x-smg-target-worker"),
+    WP_STR_INIT("x-worker-id"),
+    WP_STR_INIT("x-request-priority"),
+    WP_STR_INIT("x-conversation-id"),
 };
 
 static bool starts_i(struct wp_str s, const char *prefix)
@@ -30,15 +30,15 @@ static bool starts_i(struct wp_str s, const char *prefix)
 static bool steers(struct wp_str name)
 {
     for (size_t i = 0; i < sizeof steering / sizeof steering[0]; i++)
-        if (wp_str_iis(name, steering[i]))
+        if (wp_str_ieq(name, steering[i]))
             return true;
     return false;
 }
 
-static bool any_of(struct wp_str name, const char *const list[], size_t n)
+static bool any_of(struct wp_str name, const struct wp_str list[], size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (wp_str_iis(name, list[i]))
+        if (wp_str_ieq(name, list[i]))
             return true;
     return false;
 }
@@ -47,18 +47,40 @@ static struct wp_str text(struct wp_request *r, const char *fmt, ...) __attribut
 static struct wp_str text(struct wp_request *r, const char *fmt, ...)
 {
     va_list ap, again;
-    char *p;
+    char most[256], *p; /* of nearly all; who is longer is written twice */
     int n;
 
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = vsnprintf(most, sizeof most, fmt, ap);
     p = n >= 0 ? wp_arena_alloc(&r->arena, (size_t)n + 1) : NULL;
-    if (p)
+    if (p && (size_t)n < sizeof most)
+        memcpy(p, most, (size_t)n + 1);
+    else if (p)
         vsnprintf(p, (size_t)n + 1, fmt, again);
     va_end(again);
     va_end(ap);
     return (struct wp_str){p, p ? (size_t)n : 0};
+}
+
+static struct wp_str copy(struct wp_request *r, struct wp_str s)
+{
+    char *p = wp_arena_alloc(&r->arena, s.n + 1);
+
+    if (!p)
+        return (struct wp_str){0};
+    memcpy(p, s.p, s.n);
+    return (struct wp_str){p, s.n};
+}
+
+/* A number above 0, or 0, with a digit behind the point, or none: as %.1f and %.0f would, but for halves. */
+static struct wp_str decimal(struct wp_request *r, double x, bool tenth)
+{
+    if (!(x < 1e15))
+        return text(r, "%.*f", tenth, x);
+    if (!tenth)
+        return text(r, "%llu", (unsigned long long)llround(x));
+    return text(r, "%llu.%llu", (unsigned long long)llround(x * 10) / 10, (unsigned long long)llround(x * 10) % 10);
 }
 
 static size_t put(struct wp_field out[], size_t n, const char *name, struct wp_str value)
@@ -74,7 +96,7 @@ static struct wp_str peer_name(struct wp_request *r)
 
     if (r->x->peer)
         uv_ip_name(r->x->peer, host, sizeof host);
-    return text(r, "%s", host);
+    return copy(r, wp_str_of(host));
 }
 
 static size_t add_to(char *list, size_t n, struct wp_str part)
@@ -109,8 +131,9 @@ static struct wp_str forwarded_for(struct wp_request *r)
 
 size_t wp_forward_request(struct wp_request *r, struct wp_field out[WP_FORWARD_MAX])
 {
-    static const char *const made_anew[] = {"host", "content-length", "expect", "x-request-id", "x-forwarded-for"};
-    static const char *const keys[] = {"authorization", "x-api-key"};
+    static const struct wp_str made_anew[] = {WP_STR_INIT("host"), WP_STR_INIT("content-length"), WP_STR_INIT("expect"),
+                                              WP_STR_INIT("x-request-id"), WP_STR_INIT("x-forwarded-for")};
+    static const struct wp_str keys[] = {WP_STR_INIT("authorization"), WP_STR_INIT("x-api-key")};
     const struct wp_head *h = r->x->head;
     const struct wp_config *conf = r->settings->conf;
     const struct wp_worker *w = r->place->worker;
@@ -143,12 +166,13 @@ static struct wp_str overlap_text(struct wp_request *r)
 {
     static const char *const names[] = {"gpu", "cpu", "disk", "remote"};
     const struct wp_placement *p = r->place;
-    struct wp_str s = text(r, "total=%u", p->hit_tokens);
+    char tiers[128] = "";
+    size_t n = 0;
 
     for (int t = 0; t < 4; t++)
         if (p->hit_tier[t])
-            s = text(r, WP_STR_FMT ";%s=%u", WP_STR_ARG(s), names[t], p->hit_tier[t]);
-    return text(r, WP_STR_FMT ";fetch=0;kind=%s", WP_STR_ARG(s), r->ask.prompt.kind == WP_PROMPT_TOKENS ? "tokens" : "bytes");
+            n += (size_t)snprintf(tiers + n, sizeof tiers - n, ";%s=%u", names[t], p->hit_tier[t]);
+    return text(r, "total=%u%s;fetch=0;kind=%s", p->hit_tokens, tiers, r->ask.prompt.kind == WP_PROMPT_TOKENS ? "tokens" : "bytes");
 }
 
 size_t wp_forward_own(struct wp_request *r, struct wp_field out[], size_t n)
@@ -164,13 +188,13 @@ size_t wp_forward_own(struct wp_request *r, struct wp_field out[], size_t n)
     if (!r->tried)
         return n;
     n = put(out, n, "x-warmpath-worker",
-            p->n_ranks > 1 ? text(r, "%s/%u", r->tried->conf.id, p->rank_number) : text(r, "%s", r->tried->conf.id));
+            p->n_ranks > 1 ? text(r, "%s/%u", r->tried->conf.id, p->rank_number) : copy(r, wp_str_of(r->tried->conf.id)));
     n = put(out, n, "x-warmpath-overlap", overlap_text(r));
     if (isfinite(p->ttft_us))
-        n = put(out, n, "x-warmpath-ttft-ms", text(r, "%.1f", p->ttft_us / 1000));
+        n = put(out, n, "x-warmpath-ttft-ms", decimal(r, p->ttft_us / 1000, true));
     n = put(out, n, "x-warmpath-overhead-us",
-            text(r, "%.0f", fmax(0, (double)(r->placed_us - r->read_us) - r->waits.held_us)));
-    n = put(out, n, "x-warmpath-held-ms", text(r, "%.0f", r->waits.held_us / 1000));
+            decimal(r, fmax(0, (double)(r->placed_us - r->read_us) - r->waits.held_us), false));
+    n = put(out, n, "x-warmpath-held-ms", decimal(r, r->waits.held_us / 1000, false));
     if (wp_head_get(r->x->head, "x-warmpath-explain").n)
         n = put(out, n, "x-warmpath-decision", text(r, "%llu", (unsigned long long)p->record));
     return n;

@@ -5,6 +5,8 @@
 #include "policies/decision.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 int wp_records_init(struct wp_records *r, struct wp_err *err)
 {
@@ -23,7 +25,11 @@ struct wp_record *wp_records_new(struct wp_records *r)
 {
     struct wp_record *rec = &r->ring[r->next % WP_RECORDS];
 
-    *rec = (struct wp_record){.id = r->next++, .predicted_ttft_us = NAN, .actual_ttft_us = NAN, .low_us = NAN, .high_us = NAN};
+    /* of candidates there are none: what lies there is not looked at */
+    memset(rec, 0, offsetof(struct wp_record, candidate));
+    memset((char *)rec + offsetof(struct wp_record, predicted_ttft_us), 0, sizeof *rec - offsetof(struct wp_record, predicted_ttft_us));
+    rec->id = r->next++;
+    rec->predicted_ttft_us = rec->actual_ttft_us = rec->low_us = rec->high_us = NAN;
     return rec;
 }
 
