@@ -54,6 +54,7 @@ struct wp_h2_ex {
     /* the answer */
     struct wp_buf out;
     uint64_t taken_us; /* when the client last took some of it */
+    uint64_t waits_us, waits_taken; /* since when there is always some, and what was taken of it */
     int64_t reply_left;
     bool bodiless, deferred, drain_due;
     bool begun, ended, cut, over, told;

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-enum { BODY_BYTES_PER_S = 1024 };
+enum { BYTES_PER_S = 1024 }; /* on average, of a body and of an answer */
 
 static void ex_free(struct wp_h2_ex *x)
 {
@@ -95,6 +95,14 @@ void wp_h2_clock(struct wp_h2_ex *x)
         wp_timer_stop(l, &x->late);
 }
 
+/* It takes nothing, or dribbles: a window that opens byte by byte would hold its answer, and a worker's place, for ever. */
+static bool takes_too_little(const struct wp_h2_ex *x, uint64_t now, uint64_t limit)
+{
+    uint64_t waits = now - x->waits_us;
+
+    return now - x->taken_us >= limit || (waits >= limit && x->waits_taken < waits / 1000000 * BYTES_PER_S);
+}
+
 static void on_late(struct wp_timer *t)
 {
     struct wp_h2_ex *x = t->arg;
@@ -104,14 +112,14 @@ static void on_late(struct wp_timer *t)
     if (!x->started) {
         wp_conn_fail(x->h->c, WP_ETIMEDOUT); /* a head that does not end holds up the whole connection */
     } else if (x->out.n > 0) {
-        if (now - x->taken_us >= conf->send_us) {
+        if (takes_too_little(x, now, conf->send_us)) {
             wp_h2_over(x, WP_ETIMEDOUT);
             wp_h2_reset(x, NGHTTP2_CANCEL);
         } else {
             wp_h2_clock(x);
         }
     } else if (now - x->last_us >= conf->body_us ||
-               (took >= conf->body_us && x->pub.body_seen < took / 1000000 * BODY_BYTES_PER_S)) {
+               (took >= conf->body_us && x->pub.body_seen < took / 1000000 * BYTES_PER_S)) {
         wp_h2_refuse(x, WP_ETIMEDOUT, 408, "the body came too slowly");
     } else {
         wp_h2_clock(x);

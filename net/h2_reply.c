@@ -198,6 +198,7 @@ ssize_t wp_h2_read_out(nghttp2_session *s, int32_t id, uint8_t *to, size_t n, ui
     if (take) {
         memcpy(to, x->out.p, take);
         wp_buf_consume(&x->out, take);
+        x->waits_taken += take;
         x->taken_us = wp_loop_now_us(x->pub.loop);
         if (x->out.n == 0) {
             wp_buf_fini(&x->out);
@@ -215,8 +216,10 @@ void wp_h2_data(struct wp_h2_ex *x, const char *p, size_t n)
 {
     if (x->bodiless || n == 0)
         return;
-    if (x->out.n == 0)
-        x->taken_us = wp_loop_now_us(x->pub.loop);
+    if (x->out.n == 0) {
+        x->taken_us = x->waits_us = wp_loop_now_us(x->pub.loop);
+        x->waits_taken = 0;
+    }
     if (wp_buf_add(&x->out, p, n) < 0) {
         wp_conn_fail(x->h->c, WP_ENOMEM);
         return;

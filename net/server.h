@@ -72,7 +72,7 @@ struct wp_server_conf {
     uint64_t head_us;      /* 5 s, from a head's first byte to its end: else 408 */
     uint64_t body_us;      /* 60 s, longest silence inside a body; and a body must average 1 KiB/s after that long: else 408 */
     uint64_t keepalive_us; /* 60 s, idle between requests, and before the first */
-    uint64_t send_us;      /* 60 s, longest time in which a client takes nothing of what is queued (and a quarter more) */
+    uint64_t send_us;      /* 60 s, longest time in which a client takes nothing of what is queued (and a quarter more); of a stream of HTTP/2 it must take 1 KiB/s on average */
     void (*on_request)(struct wp_exchange *x, void *arg);
     /*
      * Writes the body of an answer that the server makes itself (400, 408, 413, 431, 501, 505) into out and returns its

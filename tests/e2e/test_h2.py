@@ -131,6 +131,27 @@ def test_a_client_that_takes_nothing():
     r.at_rest()
 
 
+def test_a_client_that_dribbles():
+    """a client that opens its window byte by byte is reset after send_s, and the engine is free; the connection goes on"""
+    e = FakeEngine(lambda q: (q.sse_head(), q.chunk(b"data: " + b"x" * 100000 + b"\n\n"), q.gone(30)))
+    r = Router([e], "--set", "limits.send_s=1")
+    c = H2(r.port, [(h2.INITIAL_WINDOW, 0)])
+    c.ask(1, "/v1/completions", "POST", JSON, body=completion(stream=True))
+    assert h2.status(c.until(h2.HEADERS, 1)[3]) == 200
+    code = None
+    while code is None:
+        c.window(1, 1)
+        f = c.read()
+        if f[0] == h2.DATA:
+            time.sleep(0.1)  # its own pace
+        if f[0] == h2.RST and f[2] == 1:
+            code = int.from_bytes(f[3], "big")
+    assert code == h2.CANCEL
+    c.send(h2.PING, 0, 0, b"12345678")
+    assert c.until(h2.PING)[3] == b"12345678"
+    r.at_rest()
+
+
 def test_an_engine_faster_than_its_client():
     """an engine that writes faster than its HTTP/2 client reads is stopped, and nothing is lost"""
     piece, n, wrote = b"data: " + b"x" * 8000 + b"\n\n", 1500, [0]
