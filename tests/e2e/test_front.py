@@ -82,7 +82,7 @@ def test_ids_of_attempts():
         else:
             q.answer(200, CHAT)
 
-    with stage(answer) as (r, e):
+    with stage(answer, args=("--threads", 1)) as (r, e):  # so that the second request comes on the first one's connection
         body = json.loads(json_file("B249"))
         body["stream"] = False
         for _ in range(2):
