@@ -79,7 +79,8 @@ def main():
     p.add_argument("command")
     p.add_argument("--seeds", default="1,2,3,4,5")
     p.add_argument("--few", type=int, default=5, help="seeds for staleness, links, broken chains and capacity")
-    p.add_argument("--fleets", default="4,64", help="fleet sizes of goal 18, one seed each")
+    p.add_argument("--fleets", default="4,64", help="fleet sizes of goal 18")
+    p.add_argument("--fleet-seeds", type=int, default=1, help="seeds for each of them")
     p.add_argument("--only", default="")
     p.add_argument("--keep", default="build/bench-policy")
     p.add_argument("--out")
@@ -114,7 +115,7 @@ def main():
         take(goals.a5(lab, few), len(few))
     if wanted(only, "18"):
         for n in a.fleets.split(","):
-            take(goals.g18(lab, few[:1], [int(n)]), 1)
+            take(goals.g18(lab, seeds[: a.fleet_seeds], [int(n)]), a.fleet_seeds)
     return 0
 
 
