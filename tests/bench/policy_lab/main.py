@@ -22,7 +22,7 @@ def figure(value, must, stretch, less):
 
 
 def verdict(row):
-    return "stretch" if row.met(3) else "must" if row.met(2) else "**no**"
+    return "**no**" if row.met(2) is False else "stretch" if row.met(3) else "must"
 
 
 HEAD = ["| # | goal | must | stretch | reference | here | seeds | met | binary |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
