@@ -7,6 +7,7 @@
  */
 #include "net/json.h"
 
+#include "net/json_digits.h"
 #include "net/json_lex.h"
 
 #ifdef __SSE2__
@@ -282,7 +283,7 @@ static int check_close(struct scan *s, struct levels *l)
  */
 static void whole_numbers(struct scan *s)
 {
-    const char *p = s->p, *end = s->end;
+    const char *end = s->end, *p = wp_digits_skip(s->p, end);
 
     while (p < end && *p >= '1' && *p <= '9') {
         const char *q = p + 1;

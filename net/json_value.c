@@ -2,6 +2,7 @@
 /* Strings, numbers and arrays of tokens, read out of checked text. */
 #include "net/json.h"
 
+#include "net/json_digits.h"
 #include "net/json_lex.h"
 
 #include <stdio.h>
@@ -280,8 +281,9 @@ long wp_json_tokens(struct wp_json v, uint32_t *out, size_t cap)
         p++; /* the bracket, then the comma */
         while (wp_json_blank(*p))
             p++;
+        p = wp_digits_read(v.p, p, v.p + v.n, out, cap, &n);
         if (*p == ']')
-            return n; /* no value before it: the array is empty, since the text was checked */
+            return n; /* no value before it that was not read: the text was checked */
         if (!token(&p, &x))
             return -1;
         if ((size_t)n < cap)

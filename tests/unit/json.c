@@ -2,6 +2,7 @@
 #include "net/json.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -328,6 +329,101 @@ static void tokens_are_whole_numbers_of_32_bits(void)
     EXPECT_INT("no room at all", 3, wp_json_tokens(lone(WP_STR("[1,2,3]")), NULL, 0));
 }
 
+static void blanks_into(struct wp_buf *b, struct wp_rng *r)
+{
+    static const char *const some[] = {"", "", "", "", "", "", " ", " ", "  ", "\n", "\t"};
+
+    wp_buf_adds(b, some[wp_rng_below(r, sizeof some / sizeof some[0])]);
+}
+
+/* [numbers], one byte or none of it spoilt; few numbers have more than eight digits. */
+static void some_list(struct wp_buf *b, struct wp_rng *r)
+{
+    static const char spoil[] = "0123456789, -.e[]{}\"x\n\0";
+    bool blanks = wp_rng_below(r, 2), tight = wp_rng_below(r, 2);
+
+    wp_buf_adds(b, "[");
+    for (uint64_t i = 0, n = wp_rng_below(r, 60); i < n; i++) {
+        uint64_t digits = wp_rng_below(r, 200) ? 1 + wp_rng_below(r, 6) : 1 + wp_rng_below(r, 80);
+
+        wp_buf_adds(b, i ? tight ? "," : ", " : "");
+        if (blanks)
+            blanks_into(b, r);
+        for (uint64_t d = 0; d < digits; d++)
+            wp_buf_printf(b, "%u", (unsigned)(wp_rng_below(r, 9) + (d == 0)));
+        if (blanks)
+            blanks_into(b, r);
+    }
+    wp_buf_adds(b, "]");
+    if (wp_rng_below(r, 2))
+        b->p[1 + wp_rng_below(r, b->n - 1)] = spoil[wp_rng_below(r, sizeof spoil - 1)];
+}
+
+static const char *past_digits(const char *p, const char *end)
+{
+    while (p < end && *p >= '0' && *p <= '9')
+        p++;
+    return p;
+}
+
+/* Just a list of whole numbers from 0 to 2^32 - 1, read a byte at a time: how many, or -1. */
+static long read_plainly(struct wp_str t, uint32_t out[])
+{
+    const char *p = t.p + 1, *end = t.p + t.n;
+    long n = 0;
+
+    for (;;) {
+        const char *q;
+        uint64_t x;
+
+        while (p < end && (*p == ' ' || *p == '\n' || *p == '\t'))
+            p++;
+        if (n == 0 && end - p == 1 && *p == ']')
+            return 0;
+        q = past_digits(p, end);
+        if (q == p || q == end || (*p == '0' && q - p > 1) || !wp_str_u64((struct wp_str){p, (size_t)(q - p)}, &x) || x > UINT32_MAX)
+            return -1;
+        out[n++] = (uint32_t)x;
+        for (p = q; p < end && (*p == ' ' || *p == '\n' || *p == '\t');)
+            p++;
+        if (p < end && *p == ']')
+            return end - p == 1 ? n : -1;
+        if (p == end || *p++ != ',')
+            return -1;
+    }
+}
+
+/* By many bytes at a time: whatever stands in it, wherever it is cut. */
+static void lists_are_read_as_one_number_after_the_other(void)
+{
+    struct wp_rng r = {11};
+    struct wp_err err = WP_ERR_INIT;
+    uint32_t want[4096], got[4096];
+    size_t good = 0;
+
+    for (int round = 0; round < 20000; round++) {
+        struct wp_buf b = {0};
+        struct wp_str t;
+        long n;
+
+        some_list(&b, &r);
+        t = exact(b.p, b.n);
+        n = read_plainly(t, want);
+        if (verdict(t.p, t.n, &err) == 0) {
+            long m = wp_json_tokens(lone(t), got, 4096);
+
+            EXPECT_TRUE("what is no list of whole numbers may be numbers all the same", n < 0 || m == n);
+            EXPECT_TRUE("each", n <= 0 || memcmp(want, got, (size_t)n * sizeof want[0]) == 0);
+            good += n > 0;
+        } else {
+            EXPECT_INT("a list is valid", -1, n);
+        }
+        drop(t);
+        wp_buf_fini(&b);
+    }
+    EXPECT_TRUE("most are", good > 5000);
+}
+
 static void a_million_tokens_come_back(void)
 {
     enum { N = 1000000 };
@@ -505,6 +601,7 @@ const struct wp_suite suite_json = {
          text_is_decoded_unless_it_has_no_form_or_no_room},
         {"numbers are read exactly or not at all", numbers_are_read_exactly_or_not_at_all},
         {"tokens are whole numbers of 32 bits", tokens_are_whole_numbers_of_32_bits},
+        {"lists are read as one number after the other", lists_are_read_as_one_number_after_the_other},
         {"a million tokens come back", a_million_tokens_come_back},
         {"compact drops blanks between tokens only", compact_drops_blanks_between_tokens_only},
         {"a splice leaves every other byte", a_splice_leaves_every_other_byte},
