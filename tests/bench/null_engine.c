@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An engine that does nothing, for what stands in front of it to be measured: null_engine PORT... answers every POST with a short
- * completion, or, when it carries "x-stream: N", with an event stream of N events; GET as an OpenAI endpoint with the model "null".
+ * completion, or, when it carries "x-stream: N", with an event stream of N events, which with "x-hold: 1" never ends; GET as an OpenAI
+ * endpoint with the model "null".
  * One thread, one listener a port.
  */
 #include "base/mem.h"
@@ -39,6 +40,8 @@ static void answer(struct wp_exchange *x)
     wp_reply_head(x, 200, WP_STR("OK"), &type, 1, -1);
     while (events--)
         wp_reply_body(x, event, sizeof event - 1);
+    if (wp_str_is(wp_head_get(x->head, "x-hold"), "1"))
+        return;
     wp_reply_body(x, "data: [DONE]\n\n", 14);
     wp_reply_end(x);
 }

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import resource
 import shutil
 import socket
 import statistics
@@ -76,11 +77,11 @@ class Contender:
 def contenders(work, binary, engines):
     haproxy, nginx, ours, admin = free_ports(4)
     servers = "\n".join(f"  server s{i} 127.0.0.1:{p}" for i, p in enumerate(engines))
-    (work / "haproxy.cfg").write_text(f"global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode http\n  timeout connect 2s\n  timeout client 60s\n"
+    (work / "haproxy.cfg").write_text(f"global\n  nbthread 1\n  maxconn 9900\ndefaults\n  mode http\n  timeout connect 2s\n  timeout client 60s\n"
                                       f"  timeout server 60s\nfrontend f\n  bind 127.0.0.1:{haproxy}\n  default_backend b\nbackend b\n  balance roundrobin\n"
                                       f"  http-reuse always\n{servers}\n")
     upstream = "".join(f"server 127.0.0.1:{p};" for p in engines)
-    (work / "nginx.conf").write_text(f"worker_processes 1;daemon off;pid {work}/pid;error_log /dev/null;events{{worker_connections 4000;}}http{{access_log off;"
+    (work / "nginx.conf").write_text(f"worker_processes 1;daemon off;pid {work}/pid;error_log /dev/null;events{{worker_connections 19800;}}http{{access_log off;"
                                      f"keepalive_requests 1000000000;client_max_body_size 64m;client_body_buffer_size 1m;"
                                      f"client_body_temp_path {work}/b;proxy_temp_path {work}/p;fastcgi_temp_path {work}/f;uwsgi_temp_path {work}/u;"
                                      f"scgi_temp_path {work}/s;upstream e{{{upstream}keepalive 256;keepalive_requests 1000000000;}}"
@@ -91,7 +92,7 @@ def contenders(work, binary, engines):
         found.append(Contender("haproxy", haproxy, "haproxy", "-db", "-f", str(work / "haproxy.cfg")))
     if shutil.which("nginx"):
         found.append(Contender("nginx", nginx, "nginx", "-e", "/dev/null", "-c", str(work / "nginx.conf")))
-    found.append(Contender("warmpath", ours, binary, "serve", "--listen", f"127.0.0.1:{ours}", "--admin", f"127.0.0.1:{admin}", "--log-level", "error",
+    found.append(Contender("warmpath", ours, binary, "serve", "--listen", f"127.0.0.1:{ours}", "--admin", f"127.0.0.1:{admin}", "--log-level", "error", "--set", "limits.connections=20000",
                            *[w for p in engines for w in ("--worker", f"http://127.0.0.1:{p}")]))
     return found
 
@@ -125,6 +126,63 @@ def play(c, path, data, headers, n, connections, rate=None):
         return took, used, sorted(int(l.split()[2]) for l in log.read().decode().splitlines())
 
 
+def open_streams(c, n):
+    """n streams that have had their first event and get no more; the sockets."""
+    data = body("ids", 1000)
+    ask = (f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nx-stream: 1\r\nx-hold: 1\r\n"
+           f"content-length: {len(data)}\r\n\r\n").encode() + data
+    found = []
+    while len(found) < n:
+        fresh = [socket.create_connection(("127.0.0.1", c.port), 60) for _ in range(min(100, n - len(found)))]
+        for s in fresh:
+            s.sendall(ask)
+        for s in fresh:
+            got = b""
+            while b"data: " not in got:
+                more = s.recv(65536)
+                if not more:
+                    raise SystemExit(f"{c.name}: {got!r}")
+                got += more
+        found += fresh
+    return found
+
+
+def what_streams_take(c, numbers):
+    """MiB resident with so many idle streams."""
+    found = {}
+    for n in numbers:
+        try:
+            socks = open_streams(c, n)
+        except OSError as e:
+            print(f"{c.name}: {n} streams: {e}", file=sys.stderr)
+            found[n] = float("nan")
+            continue
+        found[n] = c.rss()
+        for s in socks:
+            s.close()
+        time.sleep(5)  # they have gone everywhere
+    return found
+
+
+def idle_cpu(binary, engine, workers=100, seconds=20):
+    """Per cent of a processor that the router takes with so many workers and nothing to do."""
+    ports = free_ports(workers)
+    null = Contender("null", ports[0], engine, *map(str, ports))
+    api, admin = free_ports(2)
+    ours = Contender("warmpath", api, binary, "serve", "--listen", f"127.0.0.1:{api}", "--admin", f"127.0.0.1:{admin}", "--log-level", "error",
+                     *[w for p in ports for w in ("--worker", f"http://127.0.0.1:{p}")])
+    try:
+        wait_for(null)
+        wait_for(ours)
+        time.sleep(5)
+        before, then = ours.cpu(), time.monotonic()
+        time.sleep(seconds)
+        return (ours.cpu() - before) / (time.monotonic() - then) * 100
+    finally:
+        ours.end()
+        null.end()
+
+
 CASES = [("ids", 1), ("ids", 8), ("ids", 32), ("ids", 128), ("ids", 500), ("text", 1), ("text", 8), ("text", 32), ("text", 128), ("text", 500)]
 
 
@@ -138,7 +196,12 @@ def main():
     args = p.parse_args()
     if not shutil.which("h2load"):
         raise SystemExit("h2load is not here (Debian: nghttp2-client)")
-    rows, rss = [], {}
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    numbers = (256, min(10000, (most - 500) // 2 if most != resource.RLIM_INFINITY else 10000))  # a stream is two descriptors of the router's
+    rows, rss, streams = [], {}, {}
+    idle = idle_cpu(args.binary, args.engine)
+    print(f"idle: {idle:.2f} %", flush=True)
     with tempfile.TemporaryDirectory() as d:
         engines = free_ports(2)
         null = Contender("null", engines[0], args.engine, *map(str, engines))
@@ -163,16 +226,19 @@ def main():
                 print(label, {k: [round(statistics.median(x), 1) for x in zip(*v)] for k, v in got.items() if v}, flush=True)
             for c in everybody:
                 rss[c.name] = c.rss()
+            for c in everybody:
+                streams[c.name] = what_streams_take(c, numbers)
+                print(c.name, streams[c.name], flush=True)
         finally:
             for c in [*everybody, null]:
                 c.end()
-    page = report(rows, rss, args)
+    page = report(rows, rss, streams, idle, args)
     print(page)
     if args.out:
         pathlib.Path(args.out).write_text(page)
 
 
-def report(rows, rss, args):
+def report(rows, rss, streams, idle, args):
     names = [n for n in ("direct", "haproxy", "nginx", "warmpath") if any(got.get(n) for _, got in rows)]
     mid = lambda got, name, i: statistics.median(x[i] for x in got[name]) if got.get(name) else float("nan")
     best = lambda got, name, i: min(x[i] for x in got[name]) if got.get(name) else float("nan")
@@ -193,6 +259,9 @@ def report(rows, rss, args):
     for label, got in rows:
         out.append(f"| {label} | " + " | ".join(f"{mid(got, n, 0):.0f}" for n in names) + " |")
     out += ["", "## Memory behind all of that", "", ", ".join(f"{n} {rss[n]:.0f} MiB" for n in columns) + " resident.", ""]
+    out += ["## Memory with streams open that get nothing, MiB resident", "", "| streams | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
+    out += [f"| {n:,} | " + " | ".join("-" if streams[c][n] != streams[c][n] else f"{streams[c][n]:.0f}" for c in columns) + " |" for n in next(iter(streams.values()))]
+    out += ["", f"With 100 workers and nothing to do the router takes {idle:.1f} % of a processor.", ""]
     return "\n".join(out)
 
 
