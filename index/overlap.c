@@ -176,10 +176,10 @@ static const struct wp_run *next_run(struct wp_walk *w)
     size_t segment = w->pos / WP_SEGMENT, off = w->pos % WP_SEGMENT;
 
     if (off == 0 && segment < w->called) {
-        const struct wp_run *r = wp_run_at(w->ix, w->run[segment % WP_AHEAD]);
+        uint32_t run = w->run[segment % WP_AHEAD];
 
-        if (w->run[segment % WP_AHEAD] && r->key == w->head[segment % WP_AHEAD])
-            return r;
+        if (run && wp_run_at(w->ix, run)->key == w->head[segment % WP_AHEAD])
+            return wp_run_at(w->ix, run);
     }
     know(w, segment);
     if (off == 0)
