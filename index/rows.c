@@ -34,10 +34,7 @@ static struct wp_overlap_row *add_row(struct wp_walk *w, const struct wp_overlap
 {
     struct wp_overlap_row *r = &w->o->row[w->o->n];
 
-    if (like)
-        *r = *like;
-    else
-        *r = (struct wp_overlap_row){0};
+    *r = *like;
     r->set = w->o->bits + w->o->n++ * w->o->words;
     memset(r->set, 0, w->o->words * sizeof r->set[0]);
     return r;
@@ -54,9 +51,11 @@ void wp_rows_init(struct wp_walk *w, const struct wp_index *ix, const struct wp_
     w->words = c->words < o->words ? c->words : o->words;
     w->pos = 0;
     w->scratch = o->bits + o->cap * o->words;
-    o->n = 0;
-    all = add_row(w, NULL);
-    memcpy(all->set, c->live, w->words * sizeof all->set[0]);
+    all = &o->row[0];
+    *all = (struct wp_overlap_row){.set = o->bits};
+    o->n = 1;
+    for (size_t k = 0; k < o->words; k++)
+        all->set[k] = k < w->words ? c->live[k] : 0;
     for (uint32_t i = 0; i < c->n_windows; i++)
         if (c->window[i].holder < w->words * 64)
             o->window[c->window[i].holder] = (struct wp_overlap_window){0};
@@ -571,6 +570,7 @@ static void join_equals(struct wp_overlap *o)
 void wp_rows_end(struct wp_walk *w)
 {
     answer_restricted(w);
-    sort(w);
+    if (w->o->n > 1)
+        sort(w);
     join_equals(w->o);
 }
