@@ -276,6 +276,8 @@ enum wp_hold_result wp_fleet_hold(struct wp_fleet *f, struct wp_hold *h, const s
     }
     if (wp_queue_crowds(&line->queue, want->who, cost))
         return refuse(want, false, why);
+    if (wp_queue_expect_us(&line->queue, want->who, cost) > f->conf->policy.conf.hold_most_us)
+        return refuse(want, true, why); /* it would go out at its deadline, to a worker that is not free then either */
     if (f->n_held >= f->conf->limits.queue && !make_room(f, line, want->who, now_us))
         return refuse(want, wp_queue_alone(&line->queue, want->who), why);
     if ((double)f->n_held >= f->conf->policy.conf.hold_max)

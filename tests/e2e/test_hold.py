@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Late binding: while no worker is free requests wait in the router, and go, the cheapest first, to whoever is free first."""
+import collections
 import json
 import pathlib
 import socket
@@ -167,6 +168,32 @@ def test_requests_wait_for_a_place_on_a_worker():
     held(r, 1)
     go.set()
     assert one.held_ms() == 0 and two.held_ms() >= 0
+    rest(r)
+
+
+def test_a_wait_that_would_be_too_long():
+    """far more than the fleet can do, from everybody alike: who would be held for longer than hold_most_us is told so at once, with Retry-After"""
+    turn = threading.Semaphore(1)
+
+    def answer(q):
+        with turn:
+            threading.Event().wait(0.04)  # what it computes
+            q.answer(200, lib.CHAT)
+    e = FakeEngine(answer)
+    r = Router([e], "--set", "limits.per_worker=1", "--set", "policy.price.hold_most_us=400000")
+    said = []
+
+    def ask():
+        for _ in range(6):
+            status, h, got = http(r.port, "POST", "/v1/completions", {"model": MODEL, "prompt": prompt(1, 50)}, timeout=60)
+            said.append((status, json.loads(got)["error"]["param"] if status != 200 else None, h["retry-after"]))
+    all_ = [threading.Thread(target=ask, daemon=True) for _ in range(60)]
+    for t in all_:
+        t.start()
+    for t in all_:
+        t.join(120 * lib.slowness())
+    assert len(said) == 360 and {s[0] for s in said} == {200, 429}, collections.Counter(s[:2] for s in said)
+    assert {s[1] for s in said if s[0] == 429} == {"queue"} and all(1 <= int(s[2]) <= 60 for s in said if s[0] == 429)
     rest(r)
 
 
