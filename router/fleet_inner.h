@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router/fleet_inner.h - the fleet from inside: for fleet*.c, place.c, settle.c, query.c and snapshot.c alone. */
+/* router/fleet_inner.h - the fleet from inside: for fleet*.c, place.c, seats.c, settle.c, hold.c, query.c and snapshot.c alone. */
 #ifndef WP_ROUTER_FLEET_INNER_H
 #define WP_ROUTER_FLEET_INNER_H
 
