@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model is asked for under the fleet's lock, on any thread: that only notes it and posts a letter.  On gate 0's loop the letter starts the program, or the
- * call; its end is told there too.  Closing: a program that runs is let go of, a call is cancelled, a letter that comes yet does nothing.
+ * call; its end is told there too, where a timer asks for that of a program.  Closing: a program that runs is let go of, a call is cancelled, a letter
+ * that comes yet does nothing.
  */
 #include "router/wake.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
+#include <sys/wait.h>
 
 extern char **environ;
 
-enum { CALL_US = 30000000, WORDS_MAX = 256, SOONEST_US = 1000000 };
+enum { CALL_US = 30000000, SOONEST_US = 1000000, WATCH_US = 100000 };
 
 struct sleeper { /* a model that was asked for; there are no more than the configurations have named */
     struct wp_list link;
@@ -18,8 +23,8 @@ struct sleeper { /* a model that was asked for; there are no more than the confi
     uint64_t next_us, called_us, took_us; /* under the lock: not before; when last; from the call to a worker */
     struct wp_letter letter;
     bool posted; /* under the lock */
-    uv_process_t child;
-    bool running;
+    pid_t child; /* 0: none runs */
+    struct wp_timer watch;
     struct wp_call *call;
     int status; /* of the call's answer */
 };
@@ -31,10 +36,7 @@ struct wp_waker {
     struct wp_tls *tls;
     struct wp_list sleepers;
     struct wp_family *wakes;
-    unsigned open; /* children's handles, the client */
     bool closing;
-    void (*closed)(void *arg);
-    void *arg;
 };
 
 int wp_waker_create(struct wp_waker **out, struct wp_gate *g, struct wp_metrics *m, struct wp_err *err)
@@ -52,7 +54,6 @@ int wp_waker_create(struct wp_waker **out, struct wp_gate *g, struct wp_metrics 
     }
     pthread_mutex_init(&w->lock, NULL);
     w->gate = g;
-    w->open = 1;
     wp_list_init(&w->sleepers);
     w->wakes = wp_family(m, WP_COUNTER, "warmpath_wakes_total", "Programs run and URLs called for want of a worker of a model: started, and failed, at once or by how they ended.",
                          "model,result", NULL, 0);
@@ -69,40 +70,14 @@ void wp_waker_configure(struct wp_waker *w, const struct wp_config *conf)
             wp_log(WP_ERROR, "wake", "https: %s", err.text);
 }
 
-static void one_closed(struct wp_waker *w)
-{
-    if (--w->open == 0 && w->closing)
-        w->closed(w->arg);
-}
-
-static void client_closed(void *arg)
-{
-    one_closed(arg);
-}
-
-static void child_closed(uv_handle_t *h)
-{
-    struct sleeper *s = h->data;
-
-    s->running = false;
-    one_closed(s->waker);
-}
-
 void wp_waker_close(struct wp_waker *w, void (*closed)(void *arg), void *arg)
 {
     pthread_mutex_lock(&w->lock);
     w->closing = true;
     pthread_mutex_unlock(&w->lock);
-    w->closed = closed;
-    w->arg = arg;
     WP_LIST_EACH(&w->sleepers, at)
-    {
-        struct sleeper *s = WP_CONTAINER(at, struct sleeper, link);
-
-        if (s->running && !uv_is_closing((uv_handle_t *)&s->child))
-            uv_close((uv_handle_t *)&s->child, child_closed);
-    }
-    wp_client_destroy(w->client, client_closed, w);
+    wp_timer_stop(&w->gate->loop, &WP_CONTAINER(at, struct sleeper, link)->watch);
+    wp_client_destroy(w->client, closed, arg);
     w->client = NULL;
 }
 
@@ -134,20 +109,25 @@ static void say(struct sleeper *s, bool good, const char *how)
     wp_log(good ? WP_INFO : WP_WARN, "wake", "model=%s %s", s->name, how);
 }
 
-static void on_exit(uv_process_t *p, int64_t status, int signal)
+static void on_watch(struct wp_timer *t)
 {
-    struct sleeper *s = p->data;
+    struct sleeper *s = t->arg;
     char how[64];
+    int status = 0;
+    pid_t pid = waitpid(s->child, &status, WNOHANG);
 
-    if (signal)
-        snprintf(how, sizeof how, "wake.command was ended by signal %d", signal);
+    if (pid == 0) {
+        wp_timer_in(&s->waker->gate->loop, t, WATCH_US);
+        return;
+    }
+    s->child = 0;
+    if (pid > 0 && WIFSIGNALED(status))
+        snprintf(how, sizeof how, "wake.command was ended by signal %d", WTERMSIG(status));
     else
-        snprintf(how, sizeof how, "wake.command ended with status %lld", (long long)status);
-    if (status || signal)
+        snprintf(how, sizeof how, "wake.command ended with status %d", WEXITSTATUS(status));
+    if (status)
         count(s, false);
-    say(s, status == 0 && signal == 0, how);
-    if (!uv_is_closing((uv_handle_t *)p))
-        uv_close((uv_handle_t *)p, child_closed);
+    say(s, status == 0, how);
 }
 
 /* The environment with the model's name; the words belong to env, which is freed whole. */
@@ -172,30 +152,50 @@ static char **environment(const char *name, char **word)
     return env;
 }
 
+/* In a group of its own: what ends the router does not end it.  Signals are as a shell would have them. */
+static int spawn(pid_t *pid, char **command, char **env)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    sigset_t all, none;
+    int rc;
+
+    sigfillset(&all);
+    sigemptyset(&none);
+    if (posix_spawn_file_actions_init(&files))
+        return WP_ENOMEM;
+    if (posix_spawnattr_init(&how)) {
+        posix_spawn_file_actions_destroy(&files);
+        return WP_ENOMEM;
+    }
+    rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    rc = rc ? rc : posix_spawn_file_actions_adddup2(&files, 2, 1);
+    rc = rc ? rc : posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    rc = rc ? rc : posix_spawnattr_setsigdefault(&how, &all);
+    rc = rc ? rc : posix_spawnattr_setsigmask(&how, &none);
+    rc = rc ? rc : posix_spawnp(pid, command[0], &files, &how, command, env);
+    posix_spawnattr_destroy(&how);
+    posix_spawn_file_actions_destroy(&files);
+    return -rc;
+}
+
+/* The loop stands still until the program has begun, a millisecond or so: nothing of our memory is copied for it. */
 static void run(struct sleeper *s, char **command)
 {
     char *word = NULL, **env = environment(s->name, &word);
-    uv_stdio_container_t io[3] = {{.flags = UV_IGNORE}, {.flags = UV_INHERIT_FD, .data.fd = 2}, {.flags = UV_INHERIT_FD, .data.fd = 2}};
-    uv_process_options_t o = {.exit_cb = on_exit, .file = command[0], .args = command, .env = env, .stdio_count = 3, .stdio = io,
-                              .flags = UV_PROCESS_DETACHED}; /* a group of its own: what ends the router does not end it */
-    int rc;
+    pid_t pid = 0;
+    int rc = env ? spawn(&pid, command, env) : WP_ENOMEM;
 
-    s->child.data = s;
-    rc = env ? uv_spawn(&s->waker->gate->loop.uv, &s->child, &o) : WP_ENOMEM;
-    if (env) { /* the handle is one now, whatever came of it */
-        s->running = true;
-        s->waker->open++;
-    }
     wp_free(env);
     wp_free(word);
     count(s, rc == 0);
-    if (rc == 0) {
-        wp_log(WP_INFO, "wake", "model=%s wake.command runs: pid=%d %s", s->name, (int)s->child.pid, command[0]);
+    if (rc < 0) {
+        say(s, false, wp_strerror(rc));
         return;
     }
-    say(s, false, wp_strerror(rc));
-    if (s->running)
-        uv_close((uv_handle_t *)&s->child, child_closed);
+    s->child = pid;
+    wp_timer_in(&s->waker->gate->loop, &s->watch, WATCH_US);
+    wp_log(WP_INFO, "wake", "model=%s wake.command runs: pid=%d %s", s->name, (int)pid, command[0]);
 }
 
 static void on_head(struct wp_call *c, const struct wp_head *h)
@@ -271,7 +271,7 @@ static void on_letter(struct wp_letter *l)
     pthread_mutex_lock(&s->waker->lock);
     s->posted = false;
     pthread_mutex_unlock(&s->waker->lock);
-    if (s->waker->closing || !m || s->running || s->call)
+    if (s->waker->closing || !m || s->child || s->call)
         return;
     if (m->wake.command[0])
         run(s, m->wake.command);
@@ -295,6 +295,7 @@ static struct sleeper *sleeper_of(struct wp_waker *w, const char *name)
     }
     s->waker = w;
     s->letter.fn = on_letter;
+    wp_timer_init(&s->watch, on_watch, s);
     wp_list_push(&w->sleepers, &s->link);
     return s;
 }
