@@ -14,9 +14,10 @@
 #include "base/clock.h"
 
 #include <assert.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { LINGER_US = 5000000, KEEPALIVE_S = 60 };
+enum { LINGER_US = 5000000, KEEPALIVE_S = 60, UNREAD_US = 1000 };
 
 static struct wp_conn *conn_of(struct wp_stream *s)
 {
@@ -34,6 +35,14 @@ void wp_conn_free(struct wp_conn *c)
     wp_list_del(&c->link);
     wp_free(c);
     wp_server_forget(s, c);
+}
+
+bool wp_conn_has_unread(const struct wp_conn *c)
+{
+    uv_os_fd_t fd;
+    int unread = 0;
+
+    return uv_fileno((const uv_handle_t *)&c->stream.tcp, &fd) == 0 && ioctl(fd, FIONREAD, &unread) == 0 && unread > 0;
 }
 
 void wp_conn_close(struct wp_conn *c, bool reset)
@@ -134,6 +143,10 @@ static void on_deadline(struct wp_timer *t)
 
     switch (c->state) {
     case WP_CONN_IDLE:
+        if (wp_conn_has_unread(c) && !wp_stream_shaking(&c->stream)) {
+            wp_timer_in(c->stream.loop, t, UNREAD_US); /* it is read in this very turn */
+            break;
+        }
         if (c->known || wp_stream_shaking(&c->stream)) {
             wp_conn_close(c, false);
             break;

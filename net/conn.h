@@ -124,6 +124,8 @@ void wp_server_forget(struct wp_server *s, struct wp_conn *c); /* c is gone */
 /* Takes fd, also on failure. */
 int wp_conn_accept(struct wp_server *s, int fd, const struct sockaddr *peer, socklen_t n);
 void wp_conn_close(struct wp_conn *c, bool reset); /* an exchange gets WP_ECANCELED */
+/* The kernel has bytes of it that nobody has read: a request among them would be answered by a reset when it is closed. */
+bool wp_conn_has_unread(const struct wp_conn *c);
 void wp_conn_fail(struct wp_conn *c, int rc);      /* closes with a reset; the exchange gets rc */
 void wp_conn_linger(struct wp_conn *c);            /* everything is said */
 void wp_conn_flow(struct wp_conn *c);     /* reads or not, as the state wants it.  No callbacks */

@@ -61,16 +61,6 @@ static void poll_or_not(struct wp_server *s)
         uv_poll_stop(&s->poll);
 }
 
-/* A request that lies unread would be answered by a reset. */
-static bool has_unread(const struct wp_conn *c)
-{
-    uv_os_fd_t fd;
-    int unread = 0;
-
-    return uv_fileno((const uv_handle_t *)&c->stream.tcp, &fd) == 0 && ioctl(fd, FIONREAD, &unread) == 0 &&
-           unread > 0;
-}
-
 static bool is_idle(const struct wp_conn *c)
 {
     if (c->state == WP_CONN_H2)
@@ -101,7 +91,7 @@ static size_t find_idlest(struct wp_server *s, struct wp_conn *out[ROOM_AT_ONCE]
         struct wp_conn *c = WP_CONTAINER(it, struct wp_conn, link);
         size_t i;
 
-        if (!is_idle(c) || !c->deadline.armed || c->deadline.at_us > newest || has_unread(c))
+        if (!is_idle(c) || !c->deadline.armed || c->deadline.at_us > newest || wp_conn_has_unread(c))
             continue;
         for (i = n; i > 0 && out[i - 1]->deadline.at_us > c->deadline.at_us; i--)
             if (i < ROOM_AT_ONCE)
@@ -421,7 +411,7 @@ void wp_server_quiet(struct wp_server *s)
 
         if (c->state == WP_CONN_H2)
             wp_h2_quiet(c->h2);
-        else if (c->state == WP_CONN_IDLE && !c->x && !has_unread(c))
+        else if (c->state == WP_CONN_IDLE && !c->x && !wp_conn_has_unread(c))
             wp_conn_close(c, false);
     }
 }

@@ -1009,6 +1009,32 @@ static void connections_beyond_the_limit_wait(void)
     tear_down();
 }
 
+static void a_request_that_meets_the_idle_limit_is_served(void)
+{
+    struct wp_server_conf c = conf();
+    struct client *a;
+
+    c.keepalive_us = 50 * MS;
+    set_up(&c);
+    for (int i = 0; i < 2; i++) { /* a connection's first request, and a later one */
+        a = dial();
+        UNTIL(wp_server_connections(rig.s) == 1);
+        if (i)
+            say(a, GET("/now"));
+        UNTIL(heard(a, "now") == i);
+        for (uint64_t since = wp_now_us(); wp_now_us() - since <= 60 * MS;) /* the loop stands still meanwhile */
+            ;
+        say(a, GET("/now"));
+        UNTIL(heard(a, "now") == i + 1);
+        EXPECT_TRUE("not reset", !a->reset);
+        hang_up(a);
+        UNTIL(wp_server_connections(rig.s) == 0);
+        tear_down();
+        set_up(&c);
+    }
+    tear_down();
+}
+
 static void limits_may_change_while_it_runs(void)
 {
     struct wp_server_conf c = conf();
@@ -1243,6 +1269,7 @@ const struct wp_suite suite_server = {
         {"a paused body has no deadline", a_paused_body_has_no_deadline},
         {"drain lets exchanges end and idle ones go", drain_lets_exchanges_end_and_idle_ones_go},
         {"a server may be destroyed at every stage", a_server_may_be_destroyed_at_every_stage},
+        {"a request that meets the idle limit is served", a_request_that_meets_the_idle_limit_is_served},
         {"connections beyond the limit wait", connections_beyond_the_limit_wait},
         {"limits may change while it runs", limits_may_change_while_it_runs},
         {"accepting rests while there are no descriptors",
