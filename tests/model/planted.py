@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 LIMIT_S = 120
-# name, file, text, what takes its place, the scenarios to run
+# name, file (a header with its ending: all that is built from it is built again), text, what takes its place, the scenarios to run
 FAULTS = (
     ("things are given back whoever is inside", "epoch", "min = oldest(e);", "min = UINT64_MAX;", "epoch"),
     ("things of the oldest reader's own time are given back", "epoch", "ring[e->head].at < min", "ring[e->head].at <= min", "epoch"),
@@ -34,10 +34,10 @@ FAULTS = (
     ("the older table is freed at once", "heads", "wp_epoch_retire(e, WP_RETIRED_MEMORY, (uintptr_t)from);", "(void)e, wp_free(from);", "heads"),
     ("a deletion forgets the older table", "heads", "if (older_of(h))\n        del(older_of(h), word);", "", "heads"),
     ("a deletion ends the chain of those behind", "heads", "atomic_store_explicit(&t->word[at], GONE,", "atomic_store_explicit(&t->word[at], 0,", "heads"),
-    ("a probe waits until a growth has ended", "heads", "    p->tag = wp_head_tag(key);\n",
+    ("a probe waits until a growth has ended", "heads.h", "    p->tag = wp_head_tag(key);\n",
      "    p->tag = wp_head_tag(key);\n    while (atomic_load_explicit(&own->older, memory_order_acquire))\n        ;\n", "heads"),
-    ("a probe does not look into the older table", "heads", "if (p->then == t)", "", "heads"),
-    ("a probe looks up the older table first", "heads",
+    ("a probe does not look into the older table", "heads.h", "if (p->then == t)", "", "heads"),
+    ("a probe looks up the older table first", "heads.h",
      "    const struct wp_head_table *t = atomic_load_explicit(&own->table, memory_order_acquire);\n\n    p->tag = wp_head_tag(key);\n"
      "    p->then = atomic_load_explicit(&own->older, memory_order_acquire);\n",
      "    const struct wp_head_table *t;\n\n    p->tag = wp_head_tag(key);\n"
@@ -79,19 +79,35 @@ def judge(out, status):
     return f"not found: exit status {status}\n{out[-2000:]}"
 
 
+def name_of(part):
+    return part if part.endswith(".h") else part + ".c"
+
+
+def uses(built, name):
+    """Whether an object was built from that file, by what the compiler has written beside it."""
+    with open(built[:-2] + ".d", encoding="utf-8") as f:
+        return name in f.read().split()
+
+
 def plant(number, fault, build, compiler, objects, link, rest):
     """An empty text when the fault is found, else what is wrong."""
     _, part, text, instead, scenarios = fault
-    with open(f"index/{part}.c", encoding="utf-8") as f:
+    name = name_of(part)
+    with open(f"index/{name}", encoding="utf-8") as f:
         source = f.read()
     if source.count(text) != 1:
-        return f"its text stands {source.count(text)} times in index/{part}.c"
+        return f"its text stands {source.count(text)} times in index/{name}"
     folder = f"{build}/planted/{number}"
-    os.makedirs(folder, exist_ok=True)
-    with open(f"{folder}/{part}.c", "w", encoding="utf-8") as f:
+    os.makedirs(f"{folder}/index", exist_ok=True)
+    with open(f"{folder}/index/{name}", "w", encoding="utf-8") as f:
         f.write(source.replace(text, instead))
-    mine = [f"{folder}/{part}.o" if o.endswith(f"/index/{part}.o") else o for o in objects]
-    for command in ([*compiler, "-w", "-o", f"{folder}/{part}.o", f"{folder}/{part}.c"], [*link, "-o", f"{folder}/model", *mine, *rest]):
+    changed = [o for o in objects if uses(o, f"index/{name}")]
+    mine = [f"{folder}/{os.path.basename(o)}" if o in changed else o for o in objects]
+    commands = []
+    for o in changed:
+        c = o[len(build) + 1:-2] + ".c"
+        commands.append([compiler[0], f"-I{folder}", *compiler[1:], "-w", "-o", f"{folder}/{os.path.basename(o)}", f"{folder}/{c}" if c == f"index/{name}" else c])
+    for command in (*commands, [*link, "-o", f"{folder}/model", *mine, *rest]):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             return f"does not build\n{done.stderr[-2000:]}"
@@ -107,7 +123,7 @@ def main(build, compiler, objects, link, rest):
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for fault, wrong in zip(FAULTS, pool.map(lambda nf: plant(*nf, *parts), enumerate(FAULTS))):
-            print(f"  planted: {fault[1]}.c: {fault[0]}: {'found' if not wrong else 'FAILED: ' + wrong}", flush=True)
+            print(f"  planted: {name_of(fault[1])}: {fault[0]}: {'found' if not wrong else 'FAILED: ' + wrong}", flush=True)
             failed += bool(wrong)
     print(f"{len(FAULTS) - failed} passed, {failed} failed")
     return failed != 0
