@@ -168,8 +168,10 @@ static void let_go(struct wp_fleet *f, struct wp_hold *h, uint64_t now_us)
     h->held_us = now_us > h->since_us ? (double)(now_us - h->since_us) : 0;
     f->n_held--;
     wp_observe(f->queue_wait, h->held_us / 1e6);
-    if (h->want->tenant)
-        wp_gauge_add(h->want->tenant->count.held, -1);
+    if (!h->want->tenant)
+        return;
+    wp_gauge_add(h->want->tenant->count.held, -1);
+    wp_count_f(h->want->tenant->count.held_s, h->held_us / 1e6);
 }
 
 /* When it makes sense to come again: when the predicted wait is over. */

@@ -17,14 +17,14 @@ struct wp_tenants {
     uint64_t secret;
     struct wp_list free, idle; /* idle: the one that has waited longest first */
     size_t others;             /* rows of names without a weight */
-    struct wp_family *held, *tokens, *refused;
+    struct wp_family *held, *held_s, *tokens, *refused;
     struct wp_tenant_series other;
     struct wp_tenant row[1 + WP_TENANTS];
 };
 
 static struct wp_tenant_series series(struct wp_tenants *t, const char *name)
 {
-    return (struct wp_tenant_series){WP_SERIES(t->held, name), WP_SERIES(t->tokens, name), WP_SERIES(t->refused, name)};
+    return (struct wp_tenant_series){WP_SERIES(t->held, name), WP_SERIES(t->held_s, name), WP_SERIES(t->tokens, name), WP_SERIES(t->refused, name)};
 }
 
 static void name_row(struct wp_tenant *r, struct wp_str name, uint64_t key, double weight)
@@ -47,6 +47,7 @@ int wp_tenants_create(struct wp_tenants **out, struct wp_metrics *m, struct wp_e
     wp_list_init(&t->idle);
     t->held = wp_family(m, WP_GAUGE, "warmpath_tenant_held", "Requests held in the router, by tenant; those without a weight are \"other\".", "tenant",
                         NULL, 0);
+    t->held_s = wp_family(m, WP_COUNTER, "warmpath_tenant_held_seconds_total", "How long requests of a tenant were held, together.", "tenant", NULL, 0);
     t->tokens = wp_family(m, WP_COUNTER, "warmpath_tenant_tokens_total", "Tokens of prompts and answers that were served, by tenant.", "tenant", NULL, 0);
     t->refused = wp_family(m, WP_COUNTER, "warmpath_tenant_refused_total",
                            "Requests refused because their tenant had as much held as its share allows.", "tenant", NULL, 0);

@@ -30,7 +30,7 @@ enum {
 };
 
 struct wp_tenant_series { /* of one label */
-    struct wp_series *held, *tokens, *refused;
+    struct wp_series *held, *held_s, *tokens, *refused;
 };
 struct wp_tenant {
     uint32_t row;

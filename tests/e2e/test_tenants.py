@@ -46,6 +46,7 @@ def test_priorities_then_tenants():
     assert r.get("/decisions/" + asked[6].h["x-warmpath-decision"])["priority"] == -1
     rest(r)
     assert r.metric("warmpath_tenant_held") == 0
+    assert r.metric('warmpath_tenant_held_seconds_total{tenant="a"}') > 0 and r.metric('warmpath_tenant_held_seconds_total{tenant="b"}') > 0
     assert r.metric('warmpath_tenant_tokens_total{tenant="b"}') == SHORT + 401
     assert r.metric('warmpath_tenant_tokens_total{tenant="a"}') == 4 * SHORT + 1050 + 4
 
