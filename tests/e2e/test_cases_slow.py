@@ -2,6 +2,7 @@
 """Cases that take many connections, much memory or a stopped process."""
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import time
 
 import lib
 from cases import *
-from lib import CHAT, MODEL, FakeEngine, Router, chat, http, read_until, until
+from lib import CHAT, MODEL, FakeEngine, Router, chat, http, read_until, reset, until
 
 SET = "slow"
 LIMIT = 300
@@ -231,3 +232,51 @@ def test_B199():
         p.send_signal(signal.SIGCONT)
         p.kill()
         p.wait()
+
+
+def many_workers(e, n):
+    """So many workers by the one engine: each URL has a path of its own."""
+    return [f"{e.url}/w{i},id=w{i}" for i in range(n)]
+
+
+def test_B214():
+    """5,000 requests with long prompts that wait in the router while 256 workers are busy, all gone at once: places and memory free, nobody blamed, new ones served (B214)"""
+    hold = threading.Event()
+
+    def answer(q):
+        if q.method == "GET":
+            q.answer(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]} if q.target.endswith("/v1/models") else {})
+        else:
+            hold.wait(120)
+            q.answer(200, CHAT)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n = min(5000, hard - 1200)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20000), hard))
+    try:
+        e = FakeEngine(answer)
+        r = Router(many_workers(e, 256), "--set", "limits.per_worker=1", "--set", "limits.queue=10000", "--set", "policy.price.hold_max=10000",
+                   "--set", "limits.first_byte_s=600", "--set", "policy.price.hold_most_us=600000000", log="info")
+        data = post(chat_body(messages=[{"role": "user", "content": "long " * 800}]))
+        crowd = []
+        for _ in range(n):
+            crowd.append(socket.create_connection(("127.0.0.1", r.port)))
+            crowd[-1].sendall(data)
+        until(lambda: r.metric("warmpath_queue_depth") == n - 256 and len([q for q in e.requests if q.method == "POST"]) == 256, 60, "all but 256 being held")
+        held = rss_kb(r)
+        for s in crowd:
+            reset(s)
+        late = []
+        together = [threading.Thread(target=lambda: late.append(chat(r.port)[0])) for _ in range(50)]
+        [t.start() for t in together]
+        until(lambda: r.metric("warmpath_client_gone_total") == n, 30, f"{n} clients' going being noticed")
+        until(lambda: r.metric("warmpath_queue_depth") == 0, 30, "an empty queue")
+        hold.set()
+        [t.join() for t in together]
+        assert late == [200] * 50, late
+        r.at_rest()
+        assert sanitized() or rss_kb(r) < held * 1.25, (held, rss_kb(r))
+        assert all(w["failed"] == 0 and w["breaker"] == "closed" for w in r.workers())
+        r.end()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
