@@ -91,7 +91,7 @@ static size_t find_idlest(struct wp_server *s, struct wp_conn *out[ROOM_AT_ONCE]
         struct wp_conn *c = WP_CONTAINER(it, struct wp_conn, link);
         size_t i;
 
-        if (!is_idle(c) || !c->deadline.armed || c->deadline.at_us > newest || wp_conn_has_unread(c))
+        if (!is_idle(c) || !c->deadline.armed || c->deadline.at_us > newest)
             continue;
         for (i = n; i > 0 && out[i - 1]->deadline.at_us > c->deadline.at_us; i--)
             if (i < ROOM_AT_ONCE)
@@ -111,7 +111,7 @@ static void make_room(struct wp_server *s)
     for (size_t i = 0; i < n; i++) {
         if (idlest[i]->state == WP_CONN_H2)
             wp_h2_quiet(idlest[i]->h2);
-        else
+        else if (!wp_conn_has_unread(idlest[i]))
             wp_conn_close(idlest[i], false);
     }
 }
