@@ -254,12 +254,13 @@ int wp_book_reserve(struct wp_book *b, uint64_t secret, uint32_t n, struct wp_bu
 int wp_book_expect(struct wp_book *b, uint64_t secret, size_t n, struct wp_budget *budget)
 {
     uint32_t owed = b->owed;
+    size_t roomy = n / EXPECT_MORE + n;
     int rc = 0;
 
-    if (n > UINT32_MAX)
+    if (roomy > UINT32_MAX)
         return WP_ETOOBIG;
     if (n > b->n)
-        rc = wp_book_reserve(b, secret, (uint32_t)(n - b->n), budget);
+        rc = wp_book_reserve(b, secret, (uint32_t)(roomy - b->n), budget);
     b->owed = owed;
     if (rc == 0)
         b->least = n;
@@ -287,37 +288,56 @@ static void clear(struct wp_book *b)
     *b = (struct wp_book){.secret = b->secret, .budget = b->budget};
 }
 
-/* The next key of a home that stands elsewhere. */
-static struct spot stray(const struct wp_book *b, struct home h)
+/*
+ * There is room in bucket i: a key comes home to it; where that one stood, or i when none of the
+ * home's keys stands elsewhere.
+ */
+static uint32_t call_home(struct wp_book *b, uint32_t i)
 {
-    struct spot s = {h, h.at, 0};
+    struct home h = {i, i - b->left < b->n_left ? !b->now : b->now};
+    uint32_t at = i, m = 0, way;
+    uint64_t key;
 
-    uint32_t m;
+    if (!away_of(b->at[i].state) || (b->at[i].state & USED) == USED)
+        return i;
+    while (!m) {
+        at = after(b, at, h.side);
+        m = living(b, at, h);
+    }
+    way = (uint32_t)__builtin_ctz(m);
+    key = b->at[at].key[way];
+    vacate(b, at, way, h);
+    one_back(b, i);
+    place(b, h, wp_book_hash(b->secret, key), key, b->at[at].value[way]);
+    return at;
+}
 
-    do {
-        s.at = after(b, s.at, h.side);
-        m = living(b, s.at, h);
-    } while (!m);
-    s.way = (uint32_t)__builtin_ctz(m);
-    return s;
+/* Bucket i has room that keys of its own, which stand elsewhere, are to be called into; their lines
+ * are called for. */
+static void note_hole(struct wp_book *b, uint32_t i)
+{
+    if (!away_of(b->at[i].state) || b->holes == WP_BOOK_HOLES)
+        return;
+    __builtin_prefetch(&b->at[i + 1], 1);
+    __builtin_prefetch(&b->at[i + 2], 1);
+    b->hole[(b->first_hole + b->holes++) % WP_BOOK_HOLES] = i;
 }
 
 /*
- * There is room in bucket i: a key comes home from elsewhere, another to where that one stood, and
- * so on.  Without it most keys of a full table end up away from home after all have been replaced
- * once: 70 %, with it a fifth.
+ * The oldest holes are filled, up to n steps, until few enough are left.  A key that comes home
+ * leaves a hole itself. Without it most keys of a full table end up away from home after all have
+ * been replaced once: 70 %, with it a sixth.
  */
-static void call_home(struct wp_book *b, uint32_t i)
+static void fill_holes(struct wp_book *b, unsigned n, unsigned left)
 {
-    while (away_of(b->at[i].state)) {
-        struct home h = {i, i - b->left < b->n_left ? !b->now : b->now};
-        struct spot s = stray(b, h);
-        uint64_t key = b->at[s.at].key[s.way];
+    for (; n && b->holes > left; n--) {
+        uint32_t i = b->hole[b->first_hole], next;
 
-        vacate(b, s.at, s.way, h);
-        one_back(b, i);
-        place(b, h, wp_book_hash(b->secret, key), key, b->at[s.at].value[s.way]);
-        i = s.at;
+        b->first_hole = (uint8_t)((b->first_hole + 1) % WP_BOOK_HOLES);
+        b->holes--;
+        next = call_home(b, i);
+        if (next != i)
+            note_hole(b, next);
     }
 }
 
@@ -331,7 +351,8 @@ void wp_book_del_at(struct wp_book *b, const struct spot *s)
         clear(b);
         return;
     }
-    call_home(b, s->at);
+    note_hole(b, s->at);
+    fill_holes(b, FILLED_AT_ONCE, HOLES_WAIT);
     if (!moving(b) && nearly_empty(b))
         shrink(b);
     wp_book_work(b);
@@ -349,6 +370,7 @@ bool wp_book_del(struct wp_book *b, uint64_t key)
 
 bool wp_book_settle(struct wp_book *b, uint32_t n)
 {
+    fill_holes(b, n, 0);
     if (!moving(b) && nearly_empty(b))
         shrink(b);
     if (moving(b))

@@ -17,7 +17,7 @@
  * larger than a page, moves its keys down in the same way, from the bottom, and gives its pages back behind the move.
  * Tables of less than a page are copied; others are base/mem.h's pages, with addresses (not memory) of 16 MB or more
  * reserved for each.  A del brings a key home into the room that it makes, so that the share of keys away from home, a
- * sixth, does not rise with time.
+ * sixth, does not rise with time: not at once, but some dels later, when the line where that key stands has come.
  * Keys may be aimed at: the hash has the owner's secret in it.
  * Threads: one at a time.  Cost: find, put and del touch one line, sometimes the next; while a table moves, a put or
  * del moves four homes (sixteen when it shrinks), eight times as many at every eighth.
@@ -32,7 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WP_BOOK_WAYS = 5 };
+enum { WP_BOOK_WAYS = 5, WP_BOOK_HOLES = 16 };
 
 struct wp_book_bucket { /* 64 bytes, aligned to that */
     uint64_t key[WP_BOOK_WAYS];
@@ -58,6 +58,8 @@ struct wp_book {
     size_t least;          /* entries that there is always room for, once there was */
     uint32_t owed;         /* puts that the last reserve promised and that have not come */
     uint32_t beat;         /* puts and dels during moves */
+    uint32_t hole[WP_BOOK_HOLES]; /* buckets into which keys are still to be called home: a ring */
+    uint8_t first_hole, holes;
     uint64_t secret;
     struct wp_budget *budget;
     size_t n;     /* entries */

@@ -489,8 +489,40 @@ static void runs_of_keys_agree_with_a_plain_map(void)
     pair_fini(&p);
 }
 
+/* Room to spare for what fills it, and memory that the aims for the index allow. */
+static void a_foretold_book_is_roomy_and_never_moves(void)
+{
+    struct wp_book b = {0};
+    struct wp_budget budget = {0};
+    uint64_t first = 0, next = 0, away = 0;
+    const size_t n = 43000;
+    uint32_t buckets;
+
+    EXPECT_INT("expect", 0, wp_book_expect(&b, SECRET, n, &budget));
+    buckets = b.side[b.now].buckets;
+    EXPECT_TRUE("bytes of an entry", (double)b.bytes / (double)n < 16.9);
+    while (next < 10 * n) {
+        if (b.n == n)
+            EXPECT_TRUE("there", wp_book_del(&b, first++));
+        EXPECT_INT("reserve", 0, wp_book_reserve(&b, SECRET, 1, &budget));
+        wp_book_put(&b, next, (uint32_t)next);
+        next++;
+    }
+    EXPECT_UINT("buckets", buckets, b.side[b.now].buckets);
+    EXPECT_TRUE("holes wait, and are not gathered", b.holes <= WP_BOOK_HOLES);
+    EXPECT_TRUE("idle", wp_book_settle(&b, 100000));
+    EXPECT_UINT("no hole waits", 0, b.holes);
+    for (uint32_t i = 0; i < buckets; i++)
+        away += b.at[i].state >> 10 & 0x3FFF;
+    EXPECT_TRUE("a seventh at most is away", away < b.n / 7);
+    for (uint64_t k = first; k < next; k++)
+        EXPECT_TRUE("each", wp_book_find(&b, k) && *wp_book_find(&b, k) == (uint32_t)k);
+    wp_book_fini(&b, &budget);
+}
+
 static const struct wp_test tests[] = {
     {"runs of keys agree with a plain map", runs_of_keys_agree_with_a_plain_map},
+    {"a foretold book is roomy and never moves", a_foretold_book_is_roomy_and_never_moves},
     {"replacing all keys many times leaves most at home",
      replacing_all_keys_many_times_leaves_most_at_home},
     {"an empty book has no memory and nothing in it",
