@@ -270,10 +270,10 @@ bench-index: $(BUILD)/bench/index $(if $(PEERS),peers) ## the index beside stand
 	  $(if $(OUT),--out $(OUT)) $(if $(SAVE),--save $(SAVE)) $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY)) \
 	  --label "$$(date +%F), $$(git describe --always --dirty 2>/dev/null), $(CC) $(CFLAGS)"
 
-replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator: LAB=its folder, built, with traces/; SEEDS=5, ONLY=regex, AJOBS=1, SAME=1 (the same arrivals)
+replay-agreement: $(BUILD)/warmpath ## replay beside the laboratory's simulator: LAB=its folder, built, with traces/; SEEDS=5, ONLY=regex, AJOBS=1, SAME=1 (one copy, no draws), OWN=1 (arrivals that replay draws)
 	@test -n "$(LAB)" || { echo "want LAB=DIR, a folder with kvsim and traces/" >&2; exit 2; }
-	$(PYTHON) tests/bench/agreement.py --lab $(LAB) --binary $(BUILD)/warmpath --keep $(BUILD)/agreement --seeds $(or $(SEEDS),5) \
-	  $(if $(ONLY),--only '$(ONLY)',--page docs/replay.md) $(if $(SAME),--workers 4 --copies 1 --jitter 0 --mark same) --jobs $(or $(AJOBS),1)
+	$(PYTHON) tests/bench/agreement.py --lab $(LAB) --binary $(BUILD)/warmpath --keep $(BUILD)/agreement --seeds $(or $(SEEDS),5) --jobs $(or $(AJOBS),1) \
+	  $(if $(ONLY),--only '$(ONLY)') $(if $(ONLY)$(OWN),,--page docs/replay.md) $(if $(SAME),--workers 4 --copies 1 --jitter 0 --mark same,$(if $(OWN),,--theirs))
 
 serve-agreement: $(BUILD)/warmpath ## serve over sockets beside replay, on a quiet machine: TRACE=file (conversation's), POLICY=a,b SCALES=1,1.309 SPEED=5; the table goes into docs/replay.md
 	$(PYTHON) tests/bench/serve_agreement.py --binary $(BUILD)/warmpath --trace $(or $(TRACE),../shared/traces/conversation_trace.jsonl.gz) \

@@ -73,7 +73,7 @@ class Lab:
         trace's requests with as many tokens and blocks are given out in turn."""
         one, jitter = TRACES[trace]
         path = pathlib.Path(self.args.keep, f"arrivals-{trace}-{load:g}-{seed}-{self.args.workers}-{self.args.copies}.jsonl")
-        if path.exists():
+        if path.exists() or self.args.kept:
             return path
         outputs, met, ids, lines = {}, {}, {}, []
         for line in open(f"{self.args.lab}/traces/{trace}.jsonl"):
