@@ -15,6 +15,8 @@
 
 #include <math.h>
 
+enum { TOKENS_WAITED_FOR = 131072 }; /* at most, of an answer that comes whole */
+
 bool wp_request_place(struct wp_request *r, struct wp_placement *p, struct wp_hold *hold, enum wp_place_result *result, const char **why,
                       uint64_t *retry_us)
 {
@@ -111,19 +113,22 @@ bool wp_request_retry(struct wp_request *r, const char *reason, enum wp_outcome 
 
 /*
  * How long an answer may keep us waiting: the limit, twice what the prompt should take there, and where the answer comes whole, at
- * the end of its generation, the time of the tokens that it asked for.  Six times the limit in all at most: whatever is asked for, an engine that
- * is silent is given up in a time that the operator knows.
+ * the end of its generation, the time of its tokens.  Six times the limit in all at most, so that an engine that is silent is given up in a time
+ * that the operator knows; but whoever says how many tokens it wants, and wants them at once, waits for as many, as the engine may well be at
+ * work all that time.
  */
 static uint64_t first_byte_us(const struct wp_request *r)
 {
     const struct wp_config *conf = r->settings->conf;
     uint64_t limit = conf->limits.first_byte_us;
     uint32_t tokens = wp_body_max_tokens(&r->ask.json);
-    double more = isfinite(r->place->ttft_us) ? 2 * r->place->ttft_us : 0;
+    double more = isfinite(r->place->ttft_us) ? 2 * r->place->ttft_us : 0, asked = 0;
 
-    if (r->ask.json.stream.kind != WP_JSON_TRUE)
-        more += (double)(tokens ? tokens : 4096) * (double)conf->slo.itl_us;
-    return limit + (uint64_t)fmin(fmax(more, 0), 5.0 * (double)limit);
+    if (r->ask.json.stream.kind != WP_JSON_TRUE) {
+        asked = (double)(tokens < TOKENS_WAITED_FOR ? tokens : TOKENS_WAITED_FOR) * (double)conf->slo.itl_us;
+        more += tokens ? 0 : 4096 * (double)conf->slo.itl_us;
+    }
+    return limit + (uint64_t)(fmin(fmax(more, 0), 5.0 * (double)limit) + asked);
 }
 
 /* The target behind the worker's base path; absent when out of memory. */

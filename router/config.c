@@ -136,7 +136,7 @@ static const struct wp_conf_key limits_rows[] = {
     ROW("keepalive_s", SECONDS, "60", "idle client connections are kept for so long", C(limits.keepalive_us), RANGE(0.001, 86400)),
     ROW("send_s", SECONDS, "60", "a client that takes nothing for so long is dropped", C(limits.send_us), RANGE(0.001, 86400)),
     ROW("connect_s", SECONDS, "2", "connecting to a worker", C(limits.connect_us), RANGE(0.001, 86400)),
-    ROW("first_byte_s", SECONDS, "120", "a worker's answer, until its head; more for long prompts and whole answers, six times this at most", C(limits.first_byte_us), RANGE(0.001, 86400)),
+    ROW("first_byte_s", SECONDS, "120", "a worker's answer, until its head; more for long prompts and whole answers, six times this at most and what max_tokens should take", C(limits.first_byte_us), RANGE(0.001, 86400)),
     ROW("idle_s", SECONDS, "60", "longest silence inside a worker's answer", C(limits.idle_us), RANGE(0.001, 86400)),
     ROW("drain_s", SECONDS, "180", "requests under way have so long to end when the router stops", C(limits.drain_us), RANGE(0, 86400)),
     ROW("rest_max_s", SECONDS, "300", "longest Retry-After that is obeyed", C(limits.rest_max_us), RANGE(0, 86400)),

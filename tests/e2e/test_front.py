@@ -35,6 +35,29 @@ def test_a_head_that_drips():
     e.close()
 
 
+def test_a_whole_answer_may_take_its_tokens():
+    """whoever asks for many tokens and wants them at once waits for as long as they take; without a number it is six times first_byte_s"""
+    gone = threading.Event()
+
+    def answer(q):
+        if b"patient" in q.body:
+            gone.wait(20)
+        else:
+            q.gone(20)
+            gone.set()
+            return
+        q.answer(200, CHAT)
+
+    with stage(answer, args=("--set", "limits.first_byte_s=0.1", "--set", "health.fail=1000", "--set", "slo.itl_ms=100")) as (r, e):
+        mode = {}
+        patient = threading.Thread(target=lambda: mode.update(got=chat(r.port, max_tokens=300, user="patient")))
+        patient.start()
+        status, _, body = chat(r.port)
+        assert (status, code(body)) == (504, "upstream_timeout"), body
+        patient.join(30)
+        assert mode["got"][0] == 200, mode
+
+
 def test_a_coded_stream_that_breaks():
     """an event stream with a content coding is cut when it breaks: nothing of ours is written into it; whole, it passes byte for byte"""
     packed = gzip.compress(EVENT * 50)
